@@ -101,7 +101,7 @@ BESIDE = {
     "design 20": "process/faults/test_failed_sync.py c/test_log_power.c",
     "design 21": "c/test_log_damage.c process/store/test_repair.py",
     "design 22": "c/test_log_retire.c c/test_log_release.c",
-    "design 33": "process/store/test_shelf.py c/test_log_rest.c",
+    "design 33": "process/store/test_shelf.py process/store/test_shelf_files.py c/test_log_rest.c c/test_log_rest_power.c",
     "design 24": "test_rooms.py",
     "design 25": "test_rooms.py process/client/test_one_message.py",
     "design 26": "process/receiver/test_recycling.py",

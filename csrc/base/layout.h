@@ -288,7 +288,8 @@ struct hf_begin_table {
     struct hf_begin begins[64]; /* 24  ascending incarnations; the last HF_INCARNATIONS of them */
 };                              /* 1048 */
 
-/* A head of layout version 1, in one page: nobody writes it any more. Up to begin_version it is as hf_head. */
+/* A head of layout version 1, in one page: of a log at rest (log/rest.c), or of an early release. Up to begin_version it is as
+ * hf_head. */
 struct hf_head_v1 {
     struct hf_preamble pre;   /*   0 */
     uint64_t end;             /* 128 */

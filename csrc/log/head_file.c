@@ -1,12 +1,17 @@
-/* head_file.c: the file `head` of a log as a whole: made, and made anew. See head.c.
+/* head_file.c: the file `head` of a log as a whole: made, made anew, and made small for a log at rest. See head.c.
  *
  * A head of layout version 1 is made anew by the store that opens it, and so is one that an earlier life may have lost on its
  * way to the disk (poison.c). The new file has what the old one says: nothing is decided here. What a crash leaves:
  *   1. `head-new` is written             -> the old head; the next open writes it again
  *   2. it is synced and renamed          -> one of the two heads, after a power cut too
  *   3. the directory is synced           -> the new head
- * Readers that have the old file open see that it has no name any more, and open the new one (refresh.c). */
+ * Readers that have the old file open see that it has no name any more, and open the new one (refresh.c).
+ *
+ * A log at rest (rest.c) has a head of layout version 1: one page instead of three. One place for the table is enough in a
+ * file that nobody writes; the next open makes it anew. It takes the same steps, without the last one: both files say the
+ * same, so either may be there after a power cut. */
 #include "log/head.h"
+#include "base/crc32c.h"
 #include "base/failpoint.h"
 #include "base/sync.h"
 
@@ -28,9 +33,15 @@ static void put_table(union head_file *file, const struct hf_begins *begins)
     memcpy(file->bytes + HF_HEADER_PAGE * (1 + begins->generation % 2), &t, sizeof t);
 }
 
-/* Whole and named, on disk when it returns HF_OK. HF_POISONED: a sync failed; *out is open if that was the directory's, and stays
- * as it is where there is no new file. */
-static int64_t write_file(int dir, const union head_file *file, int *out)
+/* A head of one page, as layout version 1 has it. */
+union head_page {
+    struct hf_head_v1 head;
+    uint8_t bytes[HF_HEADER_PAGE];
+};
+
+/* Whole, on disk and named; *out is open then, and stays as it is where there is no new file. The name may not be on disk.
+ * HF_POISONED: its sync failed, and it is gone. */
+static int64_t write_file(int dir, const void *file, uint64_t bytes, int *out)
 {
     int fd = openat(dir, "head-new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -38,11 +49,11 @@ static int64_t write_file(int dir, const union head_file *file, int *out)
     }
     int64_t status = HF_FAIL_STATUS("log.fallocate");
     if (status == HF_OK) { /* mapped stores must never meet a full disk */
-        int failed = posix_fallocate(fd, 0, (off_t)sizeof *file);
+        int failed = posix_fallocate(fd, 0, (off_t)bytes);
         status = failed != 0 ? HF_ERRNO - failed : HF_OK;
     }
     if (status == HF_OK) {
-        status = hf_write_all(fd, file, sizeof *file, 0);
+        status = hf_write_all(fd, file, bytes, 0);
     }
     HF_FAIL("head.written");
     if (status == HF_OK) {
@@ -58,8 +69,17 @@ static int64_t write_file(int dir, const union head_file *file, int *out)
     }
     HF_FAIL("head.renamed");
     *out = fd;
-    status = hf_sync(dir, HF_SYNC_NAMES) == HF_OK ? HF_OK : HF_POISONED;
-    HF_FAIL("head.synced");
+    return HF_OK;
+}
+
+/* As write_file, and its name is on disk. HF_POISONED with *out open: the directory's sync failed. */
+static int64_t write_named(int dir, const union head_file *file, int *out)
+{
+    int64_t status = write_file(dir, file, sizeof *file, out);
+    if (status == HF_OK) {
+        status = hf_sync(dir, HF_SYNC_NAMES) == HF_OK ? HF_OK : HF_POISONED;
+        HF_FAIL("head.synced");
+    }
     return status;
 }
 
@@ -77,7 +97,7 @@ int64_t hf_head_create(int dir, const uint8_t *uuid, int lost)
     file.head.oldest_position = UINT64_MAX; /* the segments know better; see retire.c */
     file.head.begin_version = none.generation + (lost && !HF_MUTANT("head.create_whole") ? 2 : 0);
     put_table(&file, &none);
-    int64_t status = write_file(dir, &file, &fd);
+    int64_t status = write_named(dir, &file, &fd);
     if (status == HF_POISONED && fd >= 0) {
         unlinkat(dir, "head", 0); /* the next one is another file */
     }
@@ -102,12 +122,55 @@ int64_t hf_head_remake(int dir, const struct hf_head *old, struct hf_begins *beg
     put_table(&file, begins);
     /* What is not known of the old table is not known of the new one. */
     file.head.begin_version = begins->version = begins->generation + (begins->whole ? 0 : 2);
-    int64_t status = write_file(dir, &file, &fd);
+    int64_t status = write_named(dir, &file, &fd);
     /* Nobody knows which of the two names the disk has: the next open makes a third file. */
     if (status == HF_POISONED && fd >= 0 && !HF_MUTANT("head.trust_name")) {
         const uint64_t doubt = hf_doubt_word();
         (void)hf_write_all(fd, &doubt, sizeof doubt, offsetof(struct hf_head, poisoned));
     }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}
+
+/* The words up to begin_version lie in the same places. */
+static void shrink(union head_page *page, const struct hf_head *head, const struct hf_begins *begins)
+{
+    struct hf_head_v1 *small = &page->head;
+    memset(page, 0, sizeof *page);
+    memcpy(small, head, offsetof(struct hf_head_v1, begin_version));
+    small->pre.layout_version = 1;
+    small->pre.struct_hash = hf_head_v1_hash();
+    small->pre.total_bytes = HF_HEADER_PAGE;
+    memset(small->_pad0, 0, sizeof small->_pad0);
+    small->begin_version = 2 * begins->generation; /* even: nobody is writing */
+    small->begin_count = begins->count;
+    memcpy(small->begins, begins->at, begins->count * sizeof *small->begins);
+    small->begin_crc = hf_crc32c(0, (const uint8_t *)small->begins, begins->count * sizeof *small->begins);
+}
+
+int64_t hf_head_rest(int dir)
+{
+    union head_page page;
+    struct hf_head head;
+    struct hf_begins begins;
+    int fd = -1;
+    int64_t status = hf_head_open(dir, &fd, &head);
+    if (status != HF_OK) {
+        return status;
+    }
+    status = hf_head_read(fd, &head, &begins);
+    close(fd);
+    if (status != HF_OK || head.pre.layout_version == 1) {
+        return status;
+    }
+    if (!begins.whole || head.poisoned != 0) {
+        return HF_USAGE;
+    }
+    shrink(&page, &head, &begins);
+    fd = -1;
+    status = write_file(dir, &page, sizeof page, &fd);
     if (fd >= 0) {
         close(fd);
     }

@@ -93,8 +93,8 @@ int64_t hf_log_sync(struct hf_log *log);
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 /* It has again what it may have acknowledged, or a later incarnation has settled it: hf_log_info.unsure becomes 0, for good. */
 int64_t hf_log_sure(struct hf_log *log);
-/* Before a close for long: syncs, seals the active segment and gives its unused tail and the spare back. An append rolls then.
- * HF_AGAIN: a helper is at the spare. HF_POISONED, an errno: as hf_log_sync and hf_log_roll. */
+/* Closes it, in any case, and for long: its files become as small as what is in them (rest.c). HF_AGAIN: a helper is at the
+ * spare, which stays. HF_POISONED, an errno: as hf_log_sync and hf_log_roll; they stay as they are. */
 int64_t hf_log_rest(struct hf_log *log);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 

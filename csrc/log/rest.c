@@ -1,13 +1,19 @@
-/* rest.c: before a log is closed for long: it gives back the room that it keeps for what comes next.
+/* rest.c: a log that is closed for long gives back the room that it keeps for what comes next.
  *
- * A log whose source has ended may lie there for years. Its active segment is sealed as a roll seals it, without its unused
- * tail, and the spare goes. What is written here need not be on disk: an open that finds no seal walks to the end and writes
- * it again. A crash leaves the seal or not, and the spare or not. */
+ * A log whose source has ended may lie there for years. Its files become as small as what is in them:
+ *   1. the active segment is sealed as a roll seals it, without its unused tail and a useless index (roll.c). It need not be on
+ *      disk: an open that finds no seal walks to the end and writes it again.
+ *   2. the spare goes.
+ *   3. the head becomes one page (hf_head_rest): a new file, synced, then renamed over the old one, which says the same.
+ * A crash leaves each of them done or not. No file is cut, and no hole is written into again: who has an old head or a segment open
+ * reads on, what is appended later goes into a new segment, and the next open makes a new head, with its whole room. Where
+ * step 3 fails (a full disk) the head stays as large as it was. */
 #include "log/writer.h"
 #include "base/failpoint.h"
 #include "base/process.h"
+#include "log/head.h"
 
-int64_t hf_log_rest(struct hf_log *log)
+static int64_t put_away(struct hf_log *log)
 {
     HF_ENTER(log);
     int64_t status = hf_log_sync(log);
@@ -22,13 +28,20 @@ int64_t hf_log_rest(struct hf_log *log)
         }
         HF_FAIL("rest.sealed");
     }
-    log->must_roll = 1; /* as after an open */
-    log->filled = 0;
     int state = hf_spare_take(&log->spare);
     if (state == HF_SPARE_BUSY) {
         return HF_AGAIN;
     }
     hf_spare_drop(log);
     hf_spare_give(&log->spare, HF_SPARE_NONE);
+    HF_FAIL("rest.unspared");
+    (void)hf_head_rest(log->dir);
     return HF_OK;
+}
+
+int64_t hf_log_rest(struct hf_log *log)
+{
+    int64_t status = put_away(log);
+    hf_log_close(log);
+    return status;
 }

@@ -116,8 +116,8 @@ int64_t hf_spare_finish(struct hf_log *log, int ahead); /* from a retired file t
 /* ---- roll.c ---- */
 
 int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for this many in segs */
-/* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system; such a file is not
- * recycled. */
+/* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system, and the index's pages where it
+ * would have one entry; such a file is not recycled. */
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
 
 /* ---- retire.c ---- */

@@ -193,13 +193,17 @@ class Repository:
         """Bytes of the largest message that the attached ring can hold, frames included."""
         return int(self.stream.handle.ring_bytes) // 4 if self.stream else 0
 
-    def close(self) -> None:
-        """Syncs and closes the log, lets the line go. The stream stays for the next store process."""
+    def close(self, *, for_long: bool = False) -> int:
+        """Syncs and closes the log, lets the line go. The stream stays for the next store.
+        ``for_long``: its files become small; a status of the core."""
         self._detach()
         self.line.close()
         log, self.log = self.log, ffi.NULL
+        if log and for_long:
+            return int(lib.hf_log_rest(log))
         if log:
             lib.hf_log_close(log)
+        return int(lib.HF_OK)
 
     # Streams ------------------------------------------------------------------------------------------------
 

@@ -138,8 +138,7 @@ class Shelf:
         source = repository.source
         with repository.files:
             following, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
-            status = lib.hf_log_rest(repository.log)
-            repository.close()
+            status = repository.close(for_long=True)
         if status != lib.HF_OK:  # it is not said to be shelved: who asks for it opens it, and meets what is wrong
             _log.warning("%s: closed, and not shelved: %s", repository.called, lib.hf_status_name(status))
             return False

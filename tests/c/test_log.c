@@ -1,6 +1,7 @@
 /* The log in ordinary life: append, publish, roll, retain, BEGIN, LOST, readers, check; and what the bytes look
  * like. */
 #include "base/atomic.h"
+#include "log/segment.h"
 #include "log_kit.h"
 
 #include <pthread.h>
@@ -406,12 +407,9 @@ static void the_bytes_on_disk_are_what_the_specification_says(void)
     }
     CHECK_EQ(h.seal.end_position, 416);
     CHECK_EQ(h.seal.next_sqn, 51);
-    CHECK_EQ(h.seal.index_count, 1);
-    struct hf_index_entry entry;
-    memcpy(&entry, file + 4096, sizeof entry);
-    CHECK_EQ(entry.sqn, 40);
-    CHECK_EQ(entry.offset, 8192 + 64);
-    CHECK_EQ(h.seal.index_crc, hf_crc32c_table(0, file + 4096, 16));
+    CHECK_EQ(h.seal.index_count, 0); /* an only entry is left out: tests/c/test_log_rest.c has a larger one */
+    CHECK_EQ(h.seal.index_crc, 0);
+    CHECK(hf_zeros(file + 4096, 4096));
     CHECK_EQ(h.seal.crc, hf_crc32c_table(hf_crc32c_table(0, h.pre.uuid, 16), file + 256, 28));
     hf_log_close(log);
     close(dir);

@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 
 #include "base/failpoint.h"
+#include "log/frame.h"
+#include "log/head.h"
 #include "log_kit.h"
 
-enum { FIRST = 1 << 20, MAX = 1 << 21, USED_MAX = 32768 };
+enum { FIRST = 1 << 20, MAX = 1 << 21, PAGE = 4096, USED_MAX = 3 * PAGE }; /* head, header and frames; no index */
 
 static int root, made;
 
@@ -30,70 +32,138 @@ static uint64_t room(int dir)
     return bytes;
 }
 
+static uint64_t head_bytes(int dir)
+{
+    struct stat st;
+    CHECK_EQ(fstatat(dir, "head", &st, 0), 0);
+    return (uint64_t)st.st_size;
+}
+
+/* As a reader and a check find it; nobody has it open to write. */
+static void expect_all(int dir, uint64_t next_sqn)
+{
+    struct hf_logr *r = kit_reader(dir);
+    uint64_t next = 0;
+    CHECK_EQ(hf_logr_end(r, &next), HF_OK);
+    CHECK_EQ(next, next_sqn);
+    kit_expect(r, 0, next_sqn, 1);
+    hf_logr_close(r);
+    CHECK_EQ(kit_findings(dir, &(struct hf_check_summary){0}), 0);
+}
+
+static struct hf_log_config config_of(uint32_t level)
+{
+    return kit_config(level, FIRST, MAX, 0);
+}
+
+/* Three messages in a new log of a source that is over; it has a spare. */
+static struct hf_log *three(int dir, uint32_t level)
+{
+    struct hf_log *log = kit_open(dir, config_of(level));
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, 3, 100, 1);
+    CHECK_EQ(hf_log_prepare(log), 1);
+    return log;
+}
+
 static void it_keeps_its_messages_and_no_room_for_more(void)
 {
     for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
         int dir = directory();
-        struct hf_log *log = kit_open(dir, kit_config(level, FIRST, MAX, 0));
-        CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-        kit_append(log, 0, 3, 100, 1);
-        CHECK_EQ(hf_log_prepare(log), 1);
+        struct hf_log *log = three(dir, level);
         CHECK_EQ(kit_names(dir, "spare"), 1);
         CHECK(room(dir) > FIRST);
         CHECK_EQ(hf_log_rest(log), HF_OK); /* what was appended is published, too */
         CHECK_EQ(kit_names(dir, "spare"), 0);
         CHECK(room(dir) <= USED_MAX);
-        struct hf_logr *r = kit_reader(dir);
-        kit_expect(r, 0, 3, 1);
-        CHECK_EQ(hf_log_rest(log), HF_OK); /* again: nothing */
-        hf_log_close(log);
-        uint64_t next = 0;
-        CHECK_EQ(hf_logr_end(r, &next), HF_OK);
-        CHECK_EQ(next, 3);
-        kit_expect(r, 0, 3, 1);
-        hf_logr_close(r);
-        CHECK_EQ(kit_findings(dir, &(struct hf_check_summary){0}), 0);
-        log = kit_open(dir, kit_config(level, FIRST, MAX, 0));
+        CHECK_EQ(head_bytes(dir), PAGE);
+        expect_all(dir, 3);
+        log = kit_open(dir, config_of(level));
+        CHECK_EQ(head_bytes(dir), 3 * PAGE);
         CHECK_EQ(kit_info(log).next_sqn, 3);
         CHECK_EQ(kit_info(log).cut_bytes, 0);
+        CHECK_EQ(kit_info(log).unsure, 0);
+        CHECK_EQ(kit_info(log).incarnation, 1);
+        CHECK_EQ(hf_log_rest(log), HF_OK); /* again: nothing was new */
+        CHECK(room(dir) <= USED_MAX);
+        log = kit_open(dir, config_of(level));
         CHECK_EQ(hf_log_begin(log, 2, 3), HF_OK);
         kit_append(log, 3, 5, 100, 1);
         CHECK_EQ(hf_log_sync(log), HF_OK);
-        r = kit_reader(dir);
+        CHECK_EQ(kit_info(log).segments, 2);
+        struct hf_logr *r = kit_reader(dir);
         kit_expect(r, 0, 8, 1);
         hf_logr_close(r);
-        hf_log_close(log);
+        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK(room(dir) <= USED_MAX + 2 * PAGE);
+        expect_all(dir, 8);
         close(dir);
     }
 }
 
-/* Nobody does this; but a log at rest is still a log. */
-static void what_comes_after_goes_into_a_new_segment(void)
+/* An index of one entry says nothing; one of more does. */
+static void the_index_of_a_larger_log_stays(void)
 {
+    enum { COUNT = 200, BYTES = 1000 };
     int dir = directory();
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, 3, 100, 1);
+    kit_append(log, 0, COUNT, BYTES, 1);
     CHECK_EQ(hf_log_rest(log), HF_OK);
-    kit_append(log, 3, 3, 100, 1);
-    CHECK_EQ(hf_log_sync(log), HF_OK);
-    CHECK_EQ(kit_info(log).segments, 2);
-    struct hf_logr *r = kit_reader(dir);
-    kit_expect(r, 0, 6, 1);
-    hf_logr_close(r);
-    hf_log_close(log);
+    struct hf_seg *segs = NULL;
+    CHECK_EQ(hf_seg_list(dir, NULL, &segs), 1);
+    CHECK(segs[0].seal.index_count > 2);
+    CHECK_EQ(hf_seg_open(dir, &segs[0]), HF_OK);
+    struct hf_index_entry entries[FIRST / HF_INDEX_STEP];
+    CHECK_EQ(hf_seg_index(&segs[0], entries, FIRST / HF_INDEX_STEP), segs[0].seal.index_count);
+    CHECK_EQ(entries[0].sqn, 0);
+    CHECK_EQ(entries[0].offset, 2 * PAGE + HF_CONTROL_ROOM);
+    CHECK(entries[1].offset >= HF_INDEX_STEP && entries[1].sqn > 0);
+    CHECK_EQ(segs[0].seal.index_crc, hf_crc32c_table(0, (const uint8_t *)entries, 16 * segs[0].seal.index_count));
+    hf_seg_list_free(segs, 1);
+    expect_all(dir, COUNT);
     close(dir);
+}
+
+/* Who has the files open reads on, and meets what comes later. */
+static void a_reader_goes_on_through_rest_and_next_life(void)
+{
+    for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
+        uint8_t buf[4096];
+        uint64_t next;
+        struct hf_begin begins[HF_INCARNATIONS];
+        int dir = directory();
+        struct hf_log *log = three(dir, level);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+        struct hf_logr *r = kit_reader(dir), *idle = kit_reader(dir);
+        kit_expect(r, 0, 3, 1);
+        CHECK_EQ(hf_logr_read(r, 3, buf, sizeof buf, &next), HF_AGAIN);
+        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_logr_read(r, 3, buf, sizeof buf, &next), HF_AGAIN);
+        kit_expect(r, 0, 3, 1);
+        CHECK_EQ(hf_logr_begins(idle, begins), 1);
+        log = kit_open(dir, config_of(level));
+        CHECK_EQ(hf_log_begin(log, 2, 3), HF_OK);
+        kit_append(log, 3, 5, 100, 1);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+        kit_expect(r, 3, 8, 1);
+        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_logr_begins(idle, begins), 2);
+        kit_expect(idle, 0, 8, 1);
+        hf_logr_close(r);
+        hf_logr_close(idle);
+        close(dir);
+    }
 }
 
 static void a_log_without_a_message_rests_too(void)
 {
     int dir = directory();
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(hf_log_begin(log, 1, 40), HF_OK);
     CHECK_EQ(hf_log_rest(log), HF_OK);
-    hf_log_close(log);
-    log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    log = kit_open(dir, config_of(HF_LEVEL_DISK));
     kit_append(log, 40, 2, 100, 1);
     CHECK_EQ(hf_log_sync(log), HF_OK);
     CHECK_EQ(kit_info(log).next_sqn, 42);
@@ -104,14 +174,13 @@ static void a_log_without_a_message_rests_too(void)
 static void messages_that_a_begin_made_void_stay_void(void)
 {
     int dir = directory();
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     kit_append(log, 0, 5, 100, 1);
     CHECK_EQ(hf_log_begin(log, 2, 2), HF_OK); /* the active segment takes nothing more, and is not sealed yet */
     CHECK_EQ(hf_log_rest(log), HF_OK);
-    CHECK_EQ(kit_info(log).next_sqn, 2);
-    hf_log_close(log);
-    log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    expect_all(dir, 2);
+    log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(kit_info(log).next_sqn, 2);
     kit_append(log, 2, 3, 100, 2);
     CHECK_EQ(hf_log_sync(log), HF_OK);
@@ -123,33 +192,106 @@ static void messages_that_a_begin_made_void_stay_void(void)
     close(dir);
 }
 
+/* ---- a store that dies over it ---- */
+
+struct death {
+    int dir;
+    uint32_t level;
+    const char *at;
+};
+
 static void rest_and_die(void *argument)
 {
-    struct hf_log *log = kit_open(*(int *)argument, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
-    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, 3, 100, 1);
-    CHECK_EQ(hf_log_prepare(log), 1);
-    hf_failpoint_arm("rest.sealed=kill");
+    const struct death *d = argument;
+    struct hf_log *log = three(d->dir, d->level);
+    hf_failpoint_arm(d->at);
     hf_log_rest(log);
+}
+
+static void open_and_die(void *argument)
+{
+    const struct death *d = argument;
+    hf_failpoint_arm(d->at);
+    hf_log_close(kit_open(d->dir, config_of(d->level)));
 }
 
 static void a_store_that_dies_over_it_loses_nothing(void)
 {
+    static const char *const points[] = {"rest.sealed=kill", "rest.unspared=kill", "head.written=kill",
+                                         "head.renamed=kill"};
+    for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
+        for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+            struct death d = {directory(), level, points[i]};
+            check_killed(check_fork(rest_and_die, &d), SIGKILL);
+            expect_all(d.dir, 3);
+            CHECK_EQ(head_bytes(d.dir), i == 3 ? PAGE : 3 * PAGE);
+            struct hf_log *log = kit_open(d.dir, config_of(level));
+            CHECK_EQ(kit_info(log).next_sqn, 3);
+            CHECK_EQ(kit_info(log).cut_bytes, 0);
+            CHECK_EQ(hf_log_rest(log), HF_OK);
+            CHECK(room(d.dir) <= USED_MAX);
+            expect_all(d.dir, 3);
+            close(d.dir);
+        }
+    }
+}
+
+static void a_store_that_dies_as_it_opens_it_loses_nothing(void)
+{
+    static const char *const points[] = {"head.written=kill", "head.renamed=kill", "head.synced=kill", "open.cut=kill"};
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        struct death d = {directory(), HF_LEVEL_DISK, points[i]};
+        CHECK_EQ(hf_log_rest(three(d.dir, d.level)), HF_OK);
+        check_killed(check_fork(open_and_die, &d), SIGKILL);
+        expect_all(d.dir, 3);
+        struct hf_log *log = kit_open(d.dir, config_of(d.level));
+        CHECK_EQ(kit_info(log).unsure, 0);
+        CHECK_EQ(hf_log_begin(log, 2, 3), HF_OK);
+        kit_append(log, 3, 5, 100, 1);
+        CHECK_EQ(hf_log_rest(log), HF_OK);
+        expect_all(d.dir, 8);
+        close(d.dir);
+    }
+}
+
+/* ---- what the system refuses ---- */
+
+/* A full disk leaves the head as large as it was; a log at rest needs room to be opened again, and none to be read. */
+static void a_full_disk_is_said_and_loses_nothing(void)
+{
     int dir = directory();
-    check_killed(check_fork(rest_and_die, &dir), SIGKILL);
-    struct hf_logr *r = kit_reader(dir);
-    uint64_t next = 0;
-    CHECK_EQ(hf_logr_end(r, &next), HF_OK);
-    CHECK_EQ(next, 3);
-    kit_expect(r, 0, 3, 1);
-    hf_logr_close(r);
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
-    CHECK_EQ(kit_info(log).next_sqn, 3);
-    CHECK_EQ(kit_info(log).cut_bytes, 0);
+    struct hf_log *log = three(dir, HF_LEVEL_DISK);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    hf_failpoint_arm("log.fallocate=errno:ENOSPC");
     CHECK_EQ(hf_log_rest(log), HF_OK);
-    hf_log_close(log);
-    CHECK(room(dir) <= USED_MAX);
-    CHECK_EQ(kit_findings(dir, &(struct hf_check_summary){0}), 0);
+    CHECK_EQ(head_bytes(dir), 3 * PAGE);
+    CHECK_EQ(kit_names(dir, "head-new"), 0);
+    expect_all(dir, 3);
+    hf_failpoint_arm("");
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    CHECK_EQ(head_bytes(dir), PAGE);
+    hf_failpoint_arm("log.fallocate=errno:ENOSPC");
+    struct hf_log_config config = config_of(HF_LEVEL_DISK);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_ERRNO - ENOSPC);
+    expect_all(dir, 3);
+    hf_failpoint_arm("");
+    CHECK_EQ(head_bytes(dir), PAGE);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config)), HF_OK);
+    expect_all(dir, 3);
+    close(dir);
+}
+
+static void a_poisoned_log_keeps_its_head(void)
+{
+    int dir = directory();
+    struct hf_log *log = three(dir, HF_LEVEL_DISK);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    hf_log_distrust(dir);
+    CHECK_EQ(hf_log_rest(log), HF_POISONED);
+    CHECK_EQ(head_bytes(dir), 3 * PAGE);
+    CHECK_EQ(hf_head_rest(dir), HF_USAGE);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    expect_all(dir, 3);
     close(dir);
 }
 
@@ -157,9 +299,13 @@ int main(void)
 {
     root = kit_directory();
     RUN(it_keeps_its_messages_and_no_room_for_more);
-    RUN(what_comes_after_goes_into_a_new_segment);
+    RUN(the_index_of_a_larger_log_stays);
+    RUN(a_reader_goes_on_through_rest_and_next_life);
     RUN(a_log_without_a_message_rests_too);
     RUN(messages_that_a_begin_made_void_stay_void);
     RUN(a_store_that_dies_over_it_loses_nothing);
+    RUN(a_store_that_dies_as_it_opens_it_loses_nothing);
+    RUN(a_full_disk_is_said_and_loses_nothing);
+    RUN(a_poisoned_log_keeps_its_head);
     return 0;
 }

@@ -59,7 +59,8 @@ static int64_t live_and_open_again(void)
     int64_t status = hf_log_open(dir, &c, &log);
     if (status == HF_OK) {
         status = live(log, &stable);
-        hf_log_close(log);
+        int64_t rested = hf_log_rest(log);
+        status = status < 0 ? status : rested;
     }
     fault_pause(1);
     expect_below(stable);

@@ -20,7 +20,7 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
     "process": ROLES,
     "reader": ("store", "receiver"),
     "renew": (),  # only behind a sync that failed: tests/c/test_log_faults.c dies at each of them
-    "rest": (),  # only of a log whose source is over: tests/c/test_log_rest.c dies at it
+    "rest": (),  # only of a log whose source is over: tests/c/test_log_rest.c dies at each of them
     "retire": ("store",),
     "roll": ("store",),
     "segment": ROLES,

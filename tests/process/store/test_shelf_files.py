@@ -1,0 +1,81 @@
+"""The files of a shelved log, as small as what is in them, are audited and mended like any other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.command_line import run
+from support.receiving import received
+from support.three_stores import SOURCE, everywhere, send
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.log.check import check_store
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.store import shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SENT = [b"0", b"1", b"2"]
+PAGE = 4096
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is shelved as soon as it may be, and no round looks at it."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 0)
+    monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
+    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+
+
+def shelved(ctx: hf.Context, *stores: ThreadStore) -> list[Path]:
+    """A source that is over, and the directories of its log."""
+    names = [store.store.holdings.name for store in stores]
+    with ctx.source("quotes", options={**SOURCE, "ume_session_id": 7, "ume_store_name": names}) as src:
+        everywhere(src)
+        send(src, len(SENT))
+        uuid = src.uuid
+    logs = [store.store.logs / uuid.hex() for store in stores]
+    until("all are at rest", lambda: all((log / "head").stat().st_size == PAGE for log in logs))
+    return logs
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_they_are_checked_and_dumped(run_store: Callable[..., ThreadStore], tmp_path: Path, *, running: bool) -> None:
+    store = run_store("a", "disk")
+    where = str(tmp_path / "store-a")
+    with hf.Context() as ctx:
+        shelved(ctx, store)
+        if not running:
+            store.stop()
+        assert run("store", "check", where)[0] == 0
+        code, out, _ = run("store", "dump", where, "--topic", "quotes")
+        assert code == 0
+        assert len(out.splitlines()) >= len(SENT)
+
+
+def test_damage_in_them_is_found_and_mended_from_a_peer(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [run_store(name, "disk") for name in "abc"]
+    places = [tmp_path / f"store-{name}" for name in "abc"]
+    with hf.Context() as ctx:
+        log = shelved(ctx, *stores)[0]
+        assert not any(found.difference for found in compare_stores(places))
+        stores[0].stop()
+        file = min(log.glob("seg-*"))
+        content = file.read_bytes()
+        at = content.index(b"1", 2 * PAGE + 32)
+        with file.open("r+b") as segment:
+            segment.seek(at)
+            segment.write(b"x")
+        assert check_store(places[0]).damaged
+        monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+        run_store("a", "disk")
+        until("its round has mended it", lambda: not check_store(places[0]).damaged)
+        assert received(ctx, "quotes", len(SENT)) == SENT
