@@ -17,6 +17,7 @@ from ..errors import (
     SharedMemoryFullError,
     SystemCallError,
     TurnHeldError,
+    no_room,
 )
 from ..log.stale_rings import unlink_unused
 from ..log.timestamps import first_since
@@ -219,12 +220,15 @@ class Holdings:
             self.drainer.want_spares()
         return found
 
-    def take_down(self, source: SourceState) -> None:
-        """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks."""
+    def take_down(self, source: SourceState) -> bool:
+        """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.
+        False: the disk is full, for the next log, too."""
         try:
             self.ensure_repository(source)
         except (Error, OSError) as error:
             self.drainer.say(source, error)
+            return not no_room(error)
+        return True
 
     def _open_again(self, source: SourceState) -> Repository:
         """As a start of the store does. The drain thread."""

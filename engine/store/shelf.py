@@ -58,8 +58,11 @@ BOARD_NS = 10_000_000_000
 :meth:`Domain.removals`."""
 ROUND_MAX = 4
 """Logs that are opened in a look, for a round."""
-AT_ONCE = 32
-"""Logs that are shelved in a look, and boards that are removed: the store's clients wait meanwhile."""
+AT_ONCE = 16
+"""Logs that are shelved in a look, and boards that are removed: the store's clients wait meanwhile, some
+milliseconds for each log (its new head is synced)."""
+SOON_NS = 100_000_000
+"""The next look, where this one has closed as many as it may."""
 
 
 class Shelf:
@@ -87,15 +90,16 @@ class Shelf:
         now, open_ = time.monotonic_ns(), self._holdings.drainer.repositories
         if self._holdings.sealed or (now < self._due_ns and len(open_) < self._open + IDLE_MAX):
             return
-        self._due_ns = now + LOOK_NS
-        self._put_away(now)
+        put_away = self._put_away(now)
+        self._due_ns = now + (SOON_NS if put_away == AT_ONCE else LOOK_NS)
         self._remove_boards(now)
         self._open = len(open_)
         self._go_round(now)
 
     # Putting away -------------------------------------------------------------------------------------------
 
-    def _put_away(self, now_ns: int) -> None:
+    def _put_away(self, now_ns: int) -> int:
+        """Returns how many logs it has closed."""
         holdings = self._holdings
         held = {key.source for client in self._clients for key in client.holds}
         idle = [
@@ -111,7 +115,7 @@ class Shelf:
             if crowded or rests_ns >= IDLE_NS:
                 wanted[repository.source.uuid] = not crowded and rests_ns < PATIENCE_NS
         if not wanted:
-            return
+            return 0
         # Listed once, and here: shared memory may hold thousands of names, and all drains would wait. Who
         # makes a ring later and begins at this store holds the source before.
         ringed = {item.uuid for item in holdings.domain.objects() if item.kind == "stream"}
@@ -123,6 +127,7 @@ class Shelf:
         if shelved:
             holdings.save(sync=False)
         self._boards.extend((now_ns + BOARD_NS, source.uuid) for source in shelved)
+        return len(taken)
 
     def _may_be_shelved(self, repository: Repository) -> bool:
         """What it is set to keep needs nobody who looks after it."""
@@ -184,9 +189,11 @@ class Shelf:
             self._round.extend(source.uuid for source in holdings.state.sources if source.is_shelved)
             self._next_round_ns = now_ns + self._interval_ns
         for _ in range(min(ROUND_MAX, len(self._round))):
-            source = holdings.registry.source(self._round.popleft())
-            if source is not None and source.is_shelved and holdings.repository(source.uuid) is None:
-                holdings.take_down(source)
+            source = holdings.registry.source(self._round[0])
+            closed = source is not None and source.is_shelved and holdings.repository(source.uuid) is None
+            if source is not None and closed and not holdings.take_down(source):
+                return  # a log that is opened needs some room: the round waits for it
+            self._round.popleft()
 
 
 def _has_receivers(domain: Domain, uuid: bytes) -> bool:

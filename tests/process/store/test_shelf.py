@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -16,10 +17,12 @@ from support.three_stores import SHORT, SOURCE, everywhere, send
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.errors import SystemCallError
 from holdfast.engine.log import stale_rings
 from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store import shelf
+from holdfast.engine.store.holdings import Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,7 +224,9 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
 
         monkeypatch.setattr(domain, "objects", list_objects)
         monkeypatch.setattr(drainer, "take_out", take)
+        monkeypatch.setattr(shelf, "SOON_NS", 0)
         monkeypatch.setattr(shelf, "IDLE_NS", 0)
+        monkeypatch.setattr(shelf, "LOOK_NS", 10**18)  # where a look has closed as many as it may, the next one is due
         shelved(store, *uuids)
         assert [count for count, _ in taken] == [2, 2, 2, 1]
         assert {on_the_drain_thread for _, on_the_drain_thread in taken} == {0}
@@ -311,6 +316,35 @@ def test_a_shelved_log_that_cannot_be_opened_keeps_no_other_from_its_end(
         again = run_store("a", "disk", **short)
         until("the other's receiver is forgotten", lambda: kept(again, whole).receivers == [])
         assert len(kept(again, damaged).receivers) == 1
+
+
+def test_a_round_waits_while_the_disk_is_full(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a log takes room. It is said of one log, the others are not tried; then all are looked at."""
+    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuids = [over(ctx, session) for session in (7, 8, 9)]
+        shelved(store, *uuids)
+        store.stop()
+        tried: list[bytes] = []
+
+        def is_full(_: Holdings, source: SourceState) -> Repository:
+            tried.append(source.uuid)
+            raise SystemCallError("no room", errno.ENOSPC, "ENOSPC")
+
+        with monkeypatch.context() as full:
+            full.setattr(Holdings, "_open_again", is_full)
+            again = run_store("a", "disk")
+            monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+            until("it was tried again", lambda: len(tried) >= 3)
+            assert set(tried) == set(again.store.drainer.failures)
+            assert len(set(tried)) == 1
+        until("all were looked at", lambda: not again.store._shelf._round)
+        shelved(again, *uuids)
+        assert again.store.drainer.failures == {}
+        assert all(room(again, uuid) <= ROOM_MAX for uuid in uuids)
 
 
 @pytest.mark.parametrize(("joined_at", "free"), [(0, False), (5, True)])
