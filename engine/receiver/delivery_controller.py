@@ -94,7 +94,7 @@ class DeliveryController(Counts):
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
-        self._late = Late(self)
+        self.late = Late(self)
         self._waiting: reg.Complete | None = None
         """Registered, without a line on the board: another process stands still while it is its turn."""
         self._again_ns = 0
@@ -130,7 +130,7 @@ class DeliveryController(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
-        self._late.look()
+        self.late.look()
         if now_ns - self._named_ns >= nameless.LOOK_NS:
             self._named_ns = now_ns
             self._look_at_name()
@@ -179,11 +179,6 @@ class DeliveryController(Counts):
     def begun(self) -> tuple[int, int]:
         """The newest BEGIN that it was read under: incarnation, first number."""
         return self._begun
-
-    @property
-    def is_late(self) -> bool:
-        """It waits for a number that a store which is away may have."""
-        return self._late.waits
 
     def gone(self) -> bool:
         """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
@@ -271,7 +266,7 @@ class DeliveryController(Counts):
                 self.uuid, board, context.bells, line, context.discovery, Logs(logs, until), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
-            made.skipped, made.late = self._skipped if new else None, self._late.tell
+            made.skipped, made.late = self._skipped if new else None, self.late.tell
             return made
 
         if receiver.options.ordered_delivery == -1 and start < live_from and logs:
@@ -491,7 +486,7 @@ class DeliveryController(Counts):
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left, self._nameless = True, False
         self._say_nameless()
-        self._late.close()
+        self.late.close()
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:

@@ -228,7 +228,7 @@ class Finished:
         live = controller.live
         if live is None:
             return now_ns - since_ns < finished_source.STANDS_NS
-        return not live.ended and not controller.is_late
+        return not live.ended and not controller.late.waits
 
     def leave(self, controller: DeliveryController) -> None:
         """It is registered no more with this source, whose messages were delivered and acknowledged."""
@@ -236,6 +236,7 @@ class Finished:
         known = {
             name: Forgotten(answer.uuid, answer.registration_id, answer.source_registration_id, answer.flags)
             for name, answer in controller.registrar.granted()
+            if not controller.registrar.ephemeral
         }
         self.left[controller.uuid] = Left(controller.found, controller.begun, controller.live.next, known)
         self._receiver.let_go(controller)

@@ -119,7 +119,7 @@ class FinishedSource(DeliveryController):
             time.monotonic_ns, following,
         )  # fmt: skip
         feed.comes, feed.begins = self._comes, self._begins
-        feed.skipped, feed.late = (None if self._resumes else self._skipped), self._late.tell
+        feed.skipped, feed.late = (None if self._resumes else self._skipped), self.late.tell
         self.window = self.receiver.new_window(start)
         self.feed = self.live = feed
         self.tell(events.BeginOfStream(self.topic, self.source))
@@ -147,7 +147,7 @@ class FinishedSource(DeliveryController):
 
     def tick(self, now_ns: int) -> None:
         """Timers: only what it waits for is to be shown."""
-        self._late.look()
+        self.late.look()
 
     def gone(self) -> bool:
         """The source was deregistered meanwhile: no log of it is left."""

@@ -196,7 +196,7 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
         ),
     ),
     "new_at_a_store_is_new": (
-        Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False)", "timers.lifetime_ms, joined=True)"),
+        Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False,", "timers.lifetime_ms, joined=True,"),
         Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
     ),
 }

@@ -95,7 +95,7 @@ EACH: list[Any] = [
         [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST,
     ),
     wire.Begun(ID, MOST, True),
-    wire.RegisterReceiver(ID, UUID, TOPIC, U32, SESSION_MAX, UUID, True, MOST, MOST, 2, UUID),
+    wire.RegisterReceiver(ID, UUID, TOPIC, U32, SESSION_MAX, UUID, True, MOST, MOST, 2, UUID, True),
     receiver_granted(dict.fromkeys(names(OTHERS), (PATH, MOST))),
     receiver_granted({name: (filled(PATH_MAX // 2, "/"), MOST) for name in names(OTHERS)}),
     wire.Refused(ID, "receiver_paced", LONG, U32, MOST, U32, SESSION_MAX),
