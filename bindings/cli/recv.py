@@ -105,6 +105,8 @@ class _End:
             if (number := receiver.finished.reached(bytes.fromhex(uuid)))
         }
         missing = {uuid for uuid in wanted.keys() - at.keys() if wanted[uuid]}
+        if receiver.finished.is_reading:
+            return False
         if missing and time.monotonic() > self._deadline:
             raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")
         return not missing and all(at.get(uuid, 0) >= number for uuid, number in wanted.items())

@@ -129,6 +129,11 @@ uint32_t hf_head_v1_hash(void)
     return HASH(head);
 }
 
+uint32_t hf_head_rest_hash(void)
+{
+    return ~hf_head_v1_hash();
+}
+
 uint32_t hf_struct_hash(uint32_t kind)
 {
     static const uint32_t stream[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_mark) PLACES(hf_sri_store)

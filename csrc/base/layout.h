@@ -336,6 +336,7 @@ enum hf_entry_flag { HF_ENTRY_RETRANSMIT = 8, HF_ENTRY_FRAGMENTED = 16 };
 uint32_t hf_layout_version(uint32_t kind); /* that this build writes of such an object */
 uint32_t hf_struct_hash(uint32_t kind);  /* of the sizes and field offsets of every struct that such an object is made of */
 uint32_t hf_head_v1_hash(void);          /* of HF_KIND_HEAD in layout version 1 */
+uint32_t hf_head_rest_hash(void);        /* of one that was made for a log at rest: 0.1.0 refuses it, as it does version 2 */
 /* cffi: end */
 
 #define HF_MAGIC UINT64_C(0x3154534644484600) /* bytes: kind "FHDFST1" */

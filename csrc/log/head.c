@@ -29,7 +29,7 @@ static int64_t acceptable(const struct hf_head *head, off_t bytes)
     }
     uint32_t version = head->pre.layout_version, hash = head->pre.struct_hash;
     if (is_v1(head)) {
-        return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;
+        return hash == hf_head_v1_hash() || hash == hf_head_rest_hash() ? HF_OK : HF_LAYOUT;
     }
     if (version != hf_layout_version(HF_KIND_HEAD) || hash != hf_struct_hash(HF_KIND_HEAD)) {
         return HF_LAYOUT;

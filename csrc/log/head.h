@@ -54,7 +54,8 @@ int64_t hf_head_create(int dir, const uint8_t *uuid, int lost);
 /* A new file of the layout that this build writes, which says what the old one said: words and BEGINs. HF_POISONED: a sync
  * failed; the old one is there, or nobody knows which of them the disk has, and the new one says that it is in doubt. */
 int64_t hf_head_remake(int dir, const struct hf_head *old, struct hf_begins *begins);
-/* A new file of one page, of layout version 1, which says the same: for a log that nobody is to write before the next open. An
- * error: the head is as it was. HF_USAGE: poisoned, or what has begun is not known. */
-int64_t hf_head_rest(int dir);
+/* A new file of one page, of layout version 1, which says the same as `own`, the open head: for a log that nobody is to write
+ * before the next open. An error: the head is as it was. HF_USAGE: poisoned, or what has begun is not known, or `own` is not
+ * what the name leads to any more. */
+int64_t hf_head_rest(int dir, int own);
 #endif

@@ -141,7 +141,7 @@ static void shrink(union head_page *page, const struct hf_head *head, const stru
     memset(page, 0, sizeof *page);
     memcpy(small, head, offsetof(struct hf_head_v1, begin_version));
     small->pre.layout_version = 1;
-    small->pre.struct_hash = hf_head_v1_hash();
+    small->pre.struct_hash = hf_head_rest_hash();
     small->pre.total_bytes = HF_HEADER_PAGE;
     memset(small->_pad0, 0, sizeof small->_pad0);
     small->begin_version = 2 * begins->generation; /* even: nobody is writing */
@@ -150,18 +150,20 @@ static void shrink(union head_page *page, const struct hf_head *head, const stru
     small->begin_crc = hf_crc32c(0, (const uint8_t *)small->begins, begins->count * sizeof *small->begins);
 }
 
-int64_t hf_head_rest(int dir)
+int64_t hf_head_rest(int dir, int own)
 {
     union head_page page;
     struct hf_head head;
     struct hf_begins begins;
+    struct stat mine, named;
     int fd = -1;
-    int64_t status = hf_head_open(dir, &fd, &head);
-    if (status != HF_OK) {
-        return status;
+    if (fstat(own, &mine) != 0 || fstatat(dir, "head", &named, AT_SYMLINK_NOFOLLOW) != 0) {
+        return hf_errno();
     }
-    status = hf_head_read(fd, &head, &begins);
-    close(fd);
+    if (mine.st_ino != named.st_ino || mine.st_dev != named.st_dev) {
+        return HF_USAGE; /* another store has made this log's head anew: what that one says is not known here */
+    }
+    int64_t status = hf_head_read(own, &head, &begins);
     if (status != HF_OK || head.pre.layout_version == 1) {
         return status;
     }

@@ -35,7 +35,7 @@ static int64_t put_away(struct hf_log *log)
     hf_spare_drop(log);
     hf_spare_give(&log->spare, HF_SPARE_NONE);
     HF_FAIL("rest.unspared");
-    (void)hf_head_rest(log->dir);
+    (void)hf_head_rest(log->dir, log->head_fd);
     return HF_OK;
 }
 

@@ -35,27 +35,24 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count)
     return HF_OK;
 }
 
-/* Gives back [from, to) of the file. A file system that cannot punch keeps the room: no harm. */
-static void give_back(const struct hf_seg *s, uint64_t from, uint64_t to)
+/* Gives back [from, to) of the file, which is zero from then on. 0: a file system that cannot punch keeps it. */
+static int give_back(const struct hf_seg *s, uint64_t from, uint64_t to)
 {
-    if (from < to) {
-        (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
-    }
+    return from >= to || fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0;
 }
 
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch)
 {
     const struct hf_index none = {0};
-    int bare = punch && index->count <= 1; /* an only entry says where the segment begins */
+    /* An only entry says where the segment begins. A file that was used before has another index there: it goes before the seal
+     * says that there is none. Without a seal nobody looks at it. */
+    int bare = punch && index->count <= 1 && give_back(s, HF_HEADER_PAGE, s->header_bytes);
     int64_t status = hf_seg_seal(s, end, next_sqn, bare ? &none : index);
     if (status != HF_OK || !punch) {
         return status;
     }
     struct stat st;
-    if (bare) {
-        give_back(s, HF_HEADER_PAGE, s->header_bytes);
-    }
-    give_back(s, (s->header_bytes + (end - s->base) + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1), s->file_bytes);
+    (void)give_back(s, (s->header_bytes + (end - s->base) + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1), s->file_bytes);
     if (fstat(s->fd, &st) == 0) {
         s->allocated = (uint64_t)st.st_blocks * 512;
     }

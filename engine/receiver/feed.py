@@ -92,8 +92,8 @@ class Feed(Served):
         """What serves now, in place; None while a log does."""
         self.lapped = 0
         self.parting = self.parted = False
-        """The first one is set by the context's thread: where no ring serves, nothing is delivered any more.
-        The second one is the answer."""
+        """The first one is set by the context's thread: where there is nothing now, nothing comes any more.
+        The second one is the answer, as long as the first one is set."""
         self.logs = logs
         self.stop = stop
         self.skipped: Callable[[int, int], None] | None = None
@@ -259,15 +259,20 @@ class Feed(Served):
     # Who has `next`? ----------------------------------------------------------------------------------------
 
     def _find(self) -> bool:
-        """True: a ring serves, or the block has a message. Reports losses on the way. Raises
-        ForkedHandleError."""
+        """True: a ring serves, or the block has a message. Raises ForkedHandleError."""
+        if self.parting and self.parted:
+            return False
+        if self._look():
+            return True
+        if self.parting:
+            self.parted = True
+            self._listener.parted()
+        return False
+
+    def _look(self) -> bool:
+        """As :meth:`_find`. Reports losses on the way."""
         if lib.hf_process_forked(self._token):
             raise ForkedHandleError("receiver")
-        if self.parting:
-            if not self.parted:
-                self.parted = True
-                self._listener.parted()
-            return False
         if self._block.left:
             return True
         for _ in range(1000):  # each round reads, goes back, moves on over a loss, or ends; bounded all the same

@@ -35,6 +35,8 @@ __all__ = ["Finished", "Left"]
 AHEAD = 64
 """Sources that lie ready to be read from their files: few descriptors, and seldom a turn of the context's
 thread."""
+LONG = 10
+"""A source of which more is to come, and nothing does, keeps its place so many times longer."""
 PATIENCE_NS = 500_000_000
 """So long those that stores have told of wait for what other stores say: the order is that of all."""
 
@@ -77,6 +79,8 @@ class _Said:
     """By store: those where it is over."""
     known: dict[str, Forgotten] = field(default_factory=dict)
     """Store -> what it knows the session of this receiver by."""
+    tried: bool = False
+    """It was read as far as can be; no store has said more since."""
 
     @property
     def following(self) -> int:
@@ -90,8 +94,10 @@ class _Said:
     def first_ns(self) -> int:
         return min((each.first_ns for each in self.over.values() if each.first_ns), default=0)
 
-    def acked(self) -> int:
-        return max(each.acked for each in self.over.values())
+    def acked(self, lowest: bool) -> int:
+        """By the session, as its consensus behaviour has it."""
+        found = [each.acked for each in self.over.values()]
+        return min(found) if lowest else max(found)
 
     def is_agreed(self) -> bool:
         """With these stores a registration would be complete."""
@@ -116,6 +122,9 @@ class Finished:
         self._open: list[tuple[DeliveryController, int]] = []
         """Those of the queue that are being read, in order, and since when."""
         self.left: dict[bytes, Left] = {}
+        self._closed = False
+        """It has deregistered: nothing is begun any more."""
+        self._begun = 0
         self._deregistrations: list[ReceiverDeregistration] = []
         self._greeted: set[StoreLink] = set()
         """Stores that are linked, and were asked."""
@@ -134,38 +143,64 @@ class Finished:
         if said is None or found.incarnation > said.found.incarnation:
             said = self._said[found.uuid] = _Said(found)
         if found.incarnation == said.found.incarnation:
-            said.over[store] = over
+            said.over[store], said.tried = over, False
             if over.receiver:
                 said.known[store] = Forgotten(over.receiver, over.registration_id, info.registration_id, 0)
             if isinstance(known, FinishedSource):
                 known.goes_to(said.following)
-            elif known is None and self._has_news(said):
-                heapq.heappush(self._queue, (said.first_ns, found.uuid))
+            elif known is None:
+                self._consider(said)
         return known is None or isinstance(known, FinishedSource)
 
+    def _consider(self, said: _Said) -> None:
+        """It is read, if there is something for this receiver."""
+        if self._has_news(said) and not self._closed:
+            heapq.heappush(self._queue, (said.first_ns, said.found.uuid))
+
     def _has_news(self, said: _Said) -> bool:
-        """There is something for this receiver."""
-        receiver, left = self._receiver, self.left.get(said.found.uuid)
-        if not said.over:
+        """There is something for this receiver. Else it is noted how far it has come: when the source comes
+        back, it goes on there."""
+        found, left = said.found, self.left.get(said.found.uuid)
+        if not said.over or said.tried:
             return False
         if left is not None:
-            return left.begun[0] < said.found.incarnation or left.next < said.following
-        reset = receiver.chosen is not None and receiver.chosen.reset
-        if self._session_id and not reset and said.acked() >= said.following:
-            return False
-        if self._nameless:
-            return bool(receiver.options.use_late_join) and said.found.late_join and said.low < said.following
-        return True
+            return left.begun[0] < found.incarnation or (
+                left.begun[0] == found.incarnation and left.next < said.following
+            )
+        options, chosen = self._receiver.options, self._receiver.chosen
+        lowest = options.ume_consensus_sequence_number_behavior == "lowest"
+        if self._session_id:
+            nothing = not (chosen is not None and chosen.reset) and said.acked(lowest) >= said.following
+        else:
+            late_join = bool(options.use_late_join) and found.late_join
+            nothing = self._nameless and not (late_join and said.low < said.following)
+        if nothing:
+            self.left[found.uuid] = Left(found, (found.incarnation, found.start_sqn), said.following, {})
+        return not nothing
 
-    def resumed(self, uuid: bytes) -> Left | None:
-        """Where a source is to be gone on with."""
-        return self.left.get(uuid)
+    def unlinked(self, store: str) -> None:
+        """What it has said may not hold any more."""
+        for said in self._said.values():
+            if said.over.pop(store, None) is not None and said.over:
+                controller = self._reading(said.found.uuid)
+                if controller is not None:
+                    controller.goes_to(said.following)
+
+    def _reading(self, uuid: bytes) -> FinishedSource | None:
+        for controller, _ in self._open:
+            if controller.uuid == uuid and isinstance(controller, FinishedSource):
+                return controller
+        return None
+
+    @property
+    def is_reading(self) -> bool:
+        """There are sources in the queue, or being read."""
+        return bool(self._queue or self._open)
 
     def reached(self, uuid: bytes) -> int:
         """Number of the next message of a source that is not read now; 0: it has not been."""
-        left, said = self.left.get(uuid), self._said.get(uuid)
-        number = left.next if left is not None else 0
-        return max(number, said.following) if said is not None and said.over and not self._has_news(said) else number
+        left = self.left.get(uuid)
+        return left.next if left is not None else 0
 
     # The queue ----------------------------------------------------------------------------------------------
 
@@ -190,16 +225,19 @@ class Finished:
         said = self._said[uuid]
         if receiver.knows(uuid) or not self._has_news(said) or uuid in receiver.ringed:
             return True  # it lives again, or two stores told of it
+        going = [each for each, _ in self._open if not (isinstance(each, FinishedSource) and each.stands)]
         last = self._open[-1][0] if self._open else None
         controller: DeliveryController
         if self._nameless and said.is_agreed():
             before = last if isinstance(last, FinishedSource) else None
-            if len(self._open) >= AHEAD or (last is not None and before is None):
+            if len(going) >= AHEAD or (last is not None and before is None):
                 return False
             left = self.left.get(uuid)
             resumes = (left.begun[0], left.next) if left is not None else None
-            controller = FinishedSource(receiver, said.found, said.low, said.following, resumes, before)
-        elif self._open:
+            self._begun += 1
+            rings = self._begun % (AHEAD // 4) == 0
+            controller = FinishedSource(receiver, said.found, said.low, said.following, resumes, before, rings=rings)
+        elif going:
             return False
         else:
             controller = receiver.new_controller(said.found)
@@ -218,17 +256,16 @@ class Finished:
                 controller.ended()
             else:
                 feed.parting |= controller.uuid in receiver.ringed  # it lives again
-            if not (controller.done or feed.parted):
+            if not (controller.done or (feed.parting and feed.parted)):
                 return True
-            self.left[controller.uuid] = Left(controller.found, controller.begun, feed.next, {})
-            receiver.let_go(controller)
+            self._end(controller, feed.next, {})
             return False
         if controller.watch.ring:
             return False
         live = controller.live
         if live is None:
             return now_ns - since_ns < finished_source.STANDS_NS
-        return not live.ended and not controller.late.waits
+        return not live.ended and not controller.late.waits and now_ns - since_ns < LONG * finished_source.STANDS_NS
 
     def leave(self, controller: DeliveryController) -> None:
         """It is registered no more with this source, whose messages were delivered and acknowledged."""
@@ -238,11 +275,18 @@ class Finished:
             for name, answer in controller.registrar.granted()
             if not controller.registrar.ephemeral
         }
-        self.left[controller.uuid] = Left(controller.found, controller.begun, controller.live.next, known)
+        for link, request in controller.leave_requests():  # a store that was away may have granted meanwhile
+            link.ask(request, _ignore)
+        self._end(controller, controller.live.next, known)
+
+    def _end(self, controller: DeliveryController, following: int, known: dict[str, Forgotten]) -> None:
+        uuid = controller.uuid
+        self.left[uuid] = Left(controller.found, controller.begun, following, known)
         self._receiver.let_go(controller)
-        said = self._said.get(controller.uuid)
-        if said is not None and self._has_news(said):
-            heapq.heappush(self._queue, (said.first_ns, controller.uuid))
+        said = self._said.get(uuid)
+        if said is not None and said.over:
+            said.tried = controller.begun[0] >= said.found.incarnation
+            self._consider(said)
 
     def is_over(self, uuid: bytes) -> bool:
         """A store has said that this source is over."""
@@ -253,12 +297,15 @@ class Finished:
 
     def read(self) -> list[bytes]:
         """Sources that this receiver has read, or a session of it that came before."""
-        return [*self.left, *(uuid for uuid, said in self._said.items() if said.known)]
+        known = {uuid for uuid, said in self._said.items() if said.known}
+        return [*known, *(uuid for uuid, left in self.left.items() if left.known and uuid not in known)]
 
     def deregister(self) -> None:
         """Stores that know this receiver of a source that it is not registered with forget it there, too."""
+        self._closed = True
+        self._queue.clear()
         self._greeted = {link for link in self._receiver.context.store_links() if link.welcome is not None}
-        for uuid in set(self.read()):
+        for uuid in self.read():
             said, left = self._said.get(uuid), self.left.get(uuid)
             known = (left.known if left is not None else {}) | (said.known if said is not None else {})
             found = said.found if said is not None else left.found if left is not None else None
@@ -285,3 +332,7 @@ class Finished:
                     self._greeted.add(link)
                     for asked in self._deregistrations:
                         asked.link_up(link)
+
+
+def _ignore(_: object) -> None:
+    """An answer that changes nothing."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import Error
 from ..events import receiver as events
 from ..log.reader import Logs
 from ..native.runtime import time
@@ -42,6 +43,8 @@ class _FinishedFeed(Feed):
     """Its turn has come. Any thread."""
     begins: Callable[[], None]
     """It is about to look for the first time. The receiving thread."""
+    rings = False
+    """The context's thread is to wake when all of it is delivered, for more is to lie ready."""
     fresh = True
     """Nobody has looked yet: it is worth a look."""
     waits_ns = 0
@@ -53,11 +56,17 @@ class _FinishedFeed(Feed):
 
     def receive(self, slot: Slot) -> bool:
         """As Feed."""
-        return self._may_deliver() and super().receive(slot)
+        found = self._may_deliver() and super().receive(slot)
+        if found and self.rings and self._next >= self.stop:
+            self._listener.parted()
+        return found
 
     def batch(self, entries: CData, maximum: int, max_bytes: int) -> View | None:
         """As Feed."""
-        return super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
+        view = super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
+        if view is not None and self.rings and self._next >= self.stop:
+            self._listener.parted()
+        return view
 
     def ready(self) -> bool:
         """As Feed."""
@@ -71,8 +80,8 @@ class _FinishedFeed(Feed):
             self.begins()
         return True
 
-    def _find(self) -> bool:
-        found = super()._find()
+    def _look(self) -> bool:
+        found = super()._look()
         if found or self.next >= self.stop:
             self.waits_ns = 0
         else:
@@ -93,9 +102,10 @@ class FinishedSource(DeliveryController):
 
     def __init__(
         self, receiver: ReceiverPort, found: Found, low: int, following: int, left: tuple[int, int] | None,
-        before: FinishedSource | None,
+        before: FinishedSource | None, *, rings: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(receiver, found)
+        self._rings = rings
         self._range = low, following
         self._before = before
         self._resumes = left
@@ -103,6 +113,15 @@ class FinishedSource(DeliveryController):
 
     def start(self) -> None:
         """First turn: it is ready at once."""
+        try:
+            self._ready()
+        except (Error, OSError) as error:
+            self.fail(error)
+            return
+        self.tell(events.BeginOfStream(self.topic, self.source))
+        self.receiver.joined(self.uuid)
+
+    def _ready(self) -> None:
         low, following = self._range
         logs = Logs([path for path in self.registrar.log_paths() if path])
         self._begun = logs.begun = self.found.incarnation, self.found.start_sqn
@@ -121,9 +140,8 @@ class FinishedSource(DeliveryController):
         feed.comes, feed.begins = self._comes, self._begins
         feed.skipped, feed.late = (None if self._resumes else self._skipped), self.late.tell
         self.window = self.receiver.new_window(start)
+        feed.rings = self._rings
         self.feed = self.live = feed
-        self.tell(events.BeginOfStream(self.topic, self.source))
-        self.receiver.joined(self.uuid)
 
     def _comes(self) -> bool:
         before = self._before

@@ -50,7 +50,13 @@ class Leaving:
             crowded = place < len(self._ended) - IDLE_MAX
             if crowded or now_ns - since_ns >= IDLE_NS or self._finished.is_over(uuid):
                 self._part(over[uuid], now_ns)
-        for each in controllers:
+        here = {each.uuid: each for each in controllers if each.registers}
+        self._asked = {
+            uuid: asked
+            for uuid, asked in self._asked.items()
+            if uuid in here and here[uuid].registrar.deregistration is None
+        }
+        for each in here.values():
             live = each.live
             if live is not None and live.parting and each.uuid not in over and each.uuid not in self._asked:
                 live.parting = live.parted = False  # a message has come, or its ring
@@ -63,8 +69,10 @@ class Leaving:
     def _part(self, controller: DeliveryController, now_ns: int) -> None:
         live = controller.live
         assert live is not None
-        if not live.parted:
+        if not live.parting:
+            live.parted = False  # an answer to an earlier question
             live.parting = True
+        if not live.parted:
             return
         controller.acknowledge()
         del self._ended[controller.uuid]
@@ -89,4 +97,5 @@ def _is_over(controller: DeliveryController) -> bool:
         return False
     # One that comes back to a receiver-paced source without a session begins where that stands by then.
     paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in controller.registrar.answers())
-    return window.settled and feed.next == live.next and not paced
+    expires = controller.receiver.options.ume_state_lifetime  # a store would forget it while it lives
+    return window.settled and window.ack >= live.next == feed.next and not paced and not expires

@@ -47,6 +47,8 @@ FIRST_LOOK_NS = 500_000_000
 LIST_AGAIN_NS = 1_000_000_000
 """How long after a source has appeared the stores are asked again: it may be gone before anybody has seen its
 ring."""
+ASK_AGAIN_NS = 5_000_000_000
+"""How often stores are asked which of their sources have changed."""
 LOGS_NS = 50_000_000
 """How long to sleep at most while no ring serves: a log that goes on rings no bell."""
 WARM_AFTER = 4096
@@ -98,8 +100,9 @@ class Receiver(Gate):
         """Sources that had a ring at the last look."""
         self._asked: dict[StoreLink, int] = {}
         """Store -> id of the welcome under which it was asked for sources."""
-        self._marks: dict[StoreLink, int] = {}
-        """Store -> what it has told so far."""
+        self._marks: dict[StoreLink, tuple[object, int]] = {}
+        """Store -> what it has told so far, and in which life."""
+        self._ask_again_ns = 0
         self._identities = 0
         """Discovery.seen at the last look."""
         self._list_again_ns = FOR_EVER_NS
@@ -204,10 +207,15 @@ class Receiver(Gate):
         if now_ns >= self._list_again_ns:
             self._list_again_ns = FOR_EVER_NS
             self._asked.clear()
+        if now_ns >= self._ask_again_ns:  # a life that nobody has seen may be over
+            self._ask_again_ns = now_ns + ASK_AGAIN_NS
+            for link in self._marks:
+                self._asked.pop(link, None)
         for link in context.store_links():
             if link.welcome is None:
                 self._asked.pop(link, None)
-                self._marks.pop(link, None)
+                if self._marks.pop(link, None) is not None:
+                    self.finished.unlinked(link.name)
                 self._unanswered.discard(link)
             elif self._asked.get(link) != id(link.welcome) and self.options.ume_use_store:
                 self._asked[link] = id(link.welcome)
@@ -215,7 +223,9 @@ class Receiver(Gate):
                 self._list(link)
 
     def _list(self, link: StoreLink, after: bytes = b"", since: int | None = None, mark: int = 0) -> None:
-        since = self._marks.get(link, 0) if since is None else since
+        if since is None:
+            welcome, told = self._marks.get(link, (None, 0))
+            since = told if welcome is link.welcome else 0
         request = wire.ListSources(link.next_id(), self.topic or "", after, b"", self._session_id, since)
         link.ask(request, functools.partial(self._listed, link, since, mark))
 
@@ -228,7 +238,7 @@ class Receiver(Gate):
         else:
             self._unanswered.discard(link)
             if isinstance(answer, wire.Sources) and self.takes_all:
-                self._marks[link] = mark
+                self._marks[link] = link.welcome, mark
         for info in sources:
             # A store that has a log, and lost the state that named the others, names none: not known is not
             # "without stores".

@@ -76,7 +76,7 @@ class Shelf:
         self._next_round_ns = time.monotonic_ns() + self._interval_ns
         self._boards: deque[tuple[int, bytes]] = deque()
         """When to see whether the board of a shelved source may go, and which."""
-        self._due_ns = 0
+        self._due_ns = self._round_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
 
@@ -91,10 +91,12 @@ class Shelf:
         if self._holdings.sealed or (now < self._due_ns and len(open_) < self._open + IDLE_MAX):
             return
         put_away = self._put_away(now)
-        self._due_ns = now + (SOON_NS if put_away == AT_ONCE else LOOK_NS)
+        self._due_ns = time.monotonic_ns() + (SOON_NS if put_away == AT_ONCE else LOOK_NS)  # clients come in between
         self._remove_boards(now)
         self._open = len(open_)
-        self._go_round(now)
+        if now >= self._round_ns:
+            self._round_ns = now + LOOK_NS
+            self._go_round(now)
 
     # Putting away -------------------------------------------------------------------------------------------
 
@@ -141,6 +143,7 @@ class Shelf:
     def _close(self, repository: Repository) -> bool:
         """Nobody else has this repository any more."""
         source = repository.source
+        self._holdings.drainer.guard(time.monotonic_ns())  # who has lost the directory writes nothing there
         with repository.files:
             following, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
             status = repository.close(for_long=True)
@@ -192,7 +195,8 @@ class Shelf:
             source = holdings.registry.source(self._round[0])
             closed = source is not None and source.is_shelved and holdings.repository(source.uuid) is None
             if source is not None and closed and not holdings.take_down(source):
-                return  # a log that is opened needs some room: the round waits for it
+                self._round.rotate(-1)
+                return  # a log that is opened needs some room: the round waits for it, with another one first
             self._round.popleft()
 
 

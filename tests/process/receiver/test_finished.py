@@ -227,3 +227,47 @@ def test_late_join_0_reads_nothing_of_them(run_store: Callable[..., ThreadStore]
         until("the store has told of them", lambda: rcv.finished)
         assert nothing_comes(rcv)
         assert not rcv._all
+
+
+def test_what_is_acknowledged_later_counts(run_store: Callable[..., ThreadStore]) -> None:
+    """Explicit acknowledgements: a receiver stays until it has said all of them."""
+    store = run_store("a", "disk")
+    uuids = over([store])
+    with hf.Context(session_id=SESSION) as ctx, ctx.receiver("quotes", options={"ume_explicit_ack_only": 1}) as rcv:
+        acks = []
+        for _ in names(uuids):
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None
+            with message:
+                acks.append(message.extract_ack())
+        for _ in range(10):
+            assert nothing_comes(rcv)
+        assert len(rcv._all) == MANY
+        for ack in acks:
+            ack.send()
+        until("it has left them all", lambda: is_left(rcv))
+    assert {receiver.ack for source in store.store.state.sources for receiver in source.receivers} == {1, 2}
+
+
+def test_nothing_is_begun_after_deregister(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk")
+    over([store])
+    told = Told()
+    with hf.Context(session_id=SESSION) as ctx, ctx.receiver("quotes", on_event=told) as rcv:
+        come(rcv, 1)
+        rcv.deregister()
+        until("it is forgotten", lambda: told.of(events.DeregistrationComplete) and not registered(store))
+        for _ in range(10):
+            nothing_comes(rcv)
+        assert not registered(store)
+        assert len(rcv._all) <= 1
+    assert not registered(store)
+
+
+def test_one_that_was_left_alone_goes_on_where_it_was(run_store: Callable[..., ThreadStore]) -> None:
+    """A receiver that wants nothing of the past misses nothing of what comes."""
+    over([run_store("a", "disk")])
+    with hf.Context() as ctx, ctx.receiver("quotes", options={"use_late_join": 0}) as rcv:
+        until("the store has told of them", lambda: len(rcv.finished.left) == MANY)
+        life(2, 3)
+        assert take(rcv, 3) == [2, 3, 4]
