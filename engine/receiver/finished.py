@@ -36,7 +36,7 @@ AHEAD = 64
 """Sources that lie ready to be read from their files: few descriptors, and seldom a turn of the context's
 thread."""
 LONG = 10
-"""A source of which more is to come, and nothing does, keeps its place so many times longer."""
+"""A source of which more is to come, and nothing does, keeps its place for this multiple of that."""
 PATIENCE_NS = 500_000_000
 """So long those that stores have told of wait for what other stores say: the order is that of all."""
 

@@ -49,17 +49,14 @@ class ThreadStore:
 
 @pytest.fixture(autouse=True)
 def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every process test, and the processes that it starts, live in a domain of their own."""
+    """Every process test, and the processes that it starts, live in a domain of their own.
+
+    In this process no log and no source is left for its age: on a busy machine a test takes longer.
+    """
     monkeypatch.setenv("HOLDFAST_DOMAIN", domain)
-    return domain
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_for_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a test takes longer than a log lies open that nobody asks for, and than a receiver
-    stays with a source that has ended. In this process only."""
     monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
     monkeypatch.setattr(leaving, "IDLE_NS", 1 << 62)
+    return domain
 
 
 @pytest.fixture

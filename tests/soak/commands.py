@@ -19,7 +19,7 @@ from soak.plan import STORES, TOPICS
 from soak.programs import Settings
 from soak.records import Log
 from soak.tails import Tail
-from soak.words import Said, check_doctor, check_failure, check_stat, lines_of_recv
+from soak.words import Said, check_doctor, check_failure, check_stat, is_wiped, lines_of_recv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +133,8 @@ class Operator:
     def _check_stores(self, *words: str) -> None:
         """A store that is away, or was wiped, has less than the others, and may have no directory."""
         said = self.run(*words, *(str(self.where / store) for store in STORES))
-        self.findings += check_failure(said, [0] if self._facts(said).stores_calm else [0, 1, 2])
+        calm = self._facts(said).stores_calm and not is_wiped(said, SHELL_TOPIC)
+        self.findings += check_failure(said, [0] if calm else [0, 1, 2])
 
     def _dump(self) -> None:
         store = self._draw.choice(STORES)

@@ -24,7 +24,7 @@ from soak.plan import RECEIVERS, SOURCES, STORES, TOPICS, topics_of, troubles
 from soak.programs import Settings
 from soak.records import read
 from soak.tails import Tail
-from soak.words import Facts, Who
+from soak.words import Facts, Who, is_wiped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,7 +266,7 @@ class Scene:
         self._newcomer(ends)
         for words in (["store", "check"], ["store", "check", "--compare"]):
             said = self.operator.run(*words, *(str(self.where / name) for name in STORES))
-            if said.status:
+            if said.status and not is_wiped(said, SHELL_TOPIC):
                 self._found(f"at the end: {' '.join(words)}: status {said.status}: {said.out}{said.err}")
         for group in (self.receivers, self.sources, self.stores):
             for actor in group.values():

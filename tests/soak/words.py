@@ -18,7 +18,7 @@ from soak.programs import FRAGMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Facts", "Said", "Who", "check_doctor", "check_failure", "check_stat", "lines_of_recv"]
+__all__ = ["Facts", "Said", "Who", "check_doctor", "check_failure", "check_stat", "is_wiped", "lines_of_recv"]
 
 MACHINE = {"shm", "removeipc", "membarrier", "directory", "others", "orphans"}
 """Findings of doctor about the machine, or other domains on it: no business of the soak's."""
@@ -82,6 +82,18 @@ def check_failure(said: Said, allowed: Sequence[int]) -> list[str]:
     if said.status not in allowed:
         found.append(f"{name}: status {said.status}, not one of {list(allowed)}: {(said.err or said.out)[-600:]}")
     return found
+
+
+def is_wiped(said: Said, topic: str) -> bool:
+    """A comparison in which a store has no log of this topic, and nothing else differs: its source was over
+    when the store was wiped, and has not registered again."""
+    lines = said.out.splitlines()
+    differ = [place for place, line in enumerate(lines) if "DIFFERENT" in line]
+    why = [line for line in lines if line.startswith(" ")]
+    ours = all(lines[place].startswith(f"{topic}:") for place in differ)
+    return (
+        said.status == 1 and ours and len(differ) == 1 and all("it has no log of this source" in line for line in why)
+    )
 
 
 def check_stat(said: Said, facts: Facts) -> list[str]:

@@ -405,7 +405,7 @@ def test_the_line_says_what_this_receivers_acks_mean(store: object, given: dict[
         rcv = other.receiver("quotes", options=given)
         until("registered", lambda: rcv.controllers)
         line = line_of(other, rcv.controllers[0].uuid)
-        assert (line.flags, line.user_registration_id) == (flags, 4321)
+        assert (line.flags, line.user_registration_id) == (flags | lib.HF_LINE_EPHEMERAL, 4321)
 
 
 def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: object) -> None:

@@ -205,7 +205,7 @@ def test_a_receiver_is_kept_when_the_state_without_it_cannot_be_written(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = run_store()
-    with hf.Context() as ctx:
+    with hf.Context(session_id=3) as ctx:
         stable(ctx.source("quotes", options=SOURCE))
         with ctx.receiver("quotes") as rcv:
             assert rcv.receive(timeout=SHORT) is not None
