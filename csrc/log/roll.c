@@ -38,7 +38,8 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count)
 /* Gives back [from, to) of the file, which is zero from then on. 0: a file system that cannot punch keeps it. */
 static int give_back(const struct hf_seg *s, uint64_t from, uint64_t to)
 {
-    return from >= to || fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0;
+    return from >= to ||
+           fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0;
 }
 
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch)
