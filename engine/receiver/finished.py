@@ -164,9 +164,7 @@ class Finished:
         if not said.over or said.tried:
             return False
         if left is not None:
-            return left.begun[0] < found.incarnation or (
-                left.begun[0] == found.incarnation and left.next < said.following
-            )
+            return (left.begun[0], left.next) < (found.incarnation, said.following)
         options, chosen = self._receiver.options, self._receiver.chosen
         lowest = options.ume_consensus_sequence_number_behavior == "lowest"
         if self._session_id:
@@ -232,11 +230,11 @@ class Finished:
             before = last if isinstance(last, FinishedSource) else None
             if len(going) >= AHEAD or (last is not None and before is None):
                 return False
-            left = self.left.get(uuid)
-            resumes = (left.begun[0], left.next) if left is not None else None
             self._begun += 1
             rings = self._begun % (AHEAD // 4) == 0
-            controller = FinishedSource(receiver, said.found, said.low, said.following, resumes, before, rings=rings)
+            controller = FinishedSource(
+                receiver, said.found, said.low, said.following, receiver.resumed(uuid), before, rings=rings
+            )
         elif going:
             return False
         else:

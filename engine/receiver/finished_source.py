@@ -57,16 +57,20 @@ class _FinishedFeed(Feed):
     def receive(self, slot: Slot) -> bool:
         """As Feed."""
         found = self._may_deliver() and super().receive(slot)
-        if found and self.rings and self._next >= self.stop:
-            self._listener.parted()
+        if found:
+            self._ring_at_end()
         return found
 
     def batch(self, entries: CData, maximum: int, max_bytes: int) -> View | None:
         """As Feed."""
         view = super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
-        if view is not None and self.rings and self._next >= self.stop:
-            self._listener.parted()
+        if view is not None:
+            self._ring_at_end()
         return view
+
+    def _ring_at_end(self) -> None:
+        if self.rings and self._next >= self.stop:
+            self._listener.parted()
 
     def ready(self) -> bool:
         """As Feed."""
