@@ -206,7 +206,11 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         ),
     ),
     "the_release_before_is_not_read": (
-        Patch("csrc/log/head.c", "return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;", "return HF_LAYOUT;"),
+        Patch(
+            "csrc/log/head.c",
+            "return hash == hf_head_v1_hash() || hash == hf_head_rest_hash() ? HF_OK : HF_LAYOUT;",
+            "return HF_LAYOUT;",
+        ),
     ),
     "a_line_counts_from_the_beginning": (
         Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),

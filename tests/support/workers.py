@@ -120,9 +120,11 @@ class Worker:
 
     def stop(self) -> None:
         """A clean end; raises Finding if it was not."""
-        process, self.process = self.process, None
-        if process is None:
+        if self.process is None:
             return
+        if self.role == "store":  # before it is ready, SIGTERM would kill it
+            self.wait_ready()
+        process, self.process = self.process, None
         self.words[STOP] = 1
         if self.role == "store":
             process.terminate()
