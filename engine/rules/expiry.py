@@ -12,6 +12,7 @@ promised, never earlier, and never not at all.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 __all__ = ["Absences", "End", "Look", "Now", "Timers", "ephemeral_after_ns", "forget_after_ns"]
@@ -100,6 +101,14 @@ class Absences:
             gone_ns = min(gone_ns or now.realtime_ns, now.realtime_ns)  # in the future: the clock was set back
             since = self._since[key] = now.monotonic_ns - (now.realtime_ns - gone_ns)
         return Look(gone_ns, after_ns is not None and now.monotonic_ns - since >= after_ns)
+
+    def due_ns(self, key: tuple[bytes, ...], after_ns: int | None) -> float:
+        """When a registration that nobody holds is to be forgotten, CLOCK_MONOTONIC, if all stays as the last
+        look found it; inf: never, -inf: it is held, or was not looked at."""
+        since = self._since.get(key)
+        if since is None:
+            return -math.inf
+        return math.inf if after_ns is None else since + after_ns
 
     def forget(self, key: tuple[bytes, ...]) -> None:
         """It is not there any more."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .registration import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Set
 
 __all__ = ["Change", "Proxies", "elected", "proxy_refusal"]
 
@@ -69,9 +69,9 @@ class Proxies:
             return [Change(source, False, "another store stands in" if due else "the source is back")]
         return []
 
-    def keep(self, sources: set[bytes]) -> list[Change]:
+    def keep(self, sources: Set[bytes]) -> list[Change]:
         """These are kept; every other one is forgotten, with its state."""
         self._since = {source: since for source, since in self._since.items() if source in sources}
-        gone = sorted(self.standing - sources)
-        self.standing &= sources
+        gone = sorted(source for source in self.standing if source not in sources)
+        self.standing.difference_update(gone)
         return [Change(source, False, "the source is forgotten") for source in gone]

@@ -27,10 +27,8 @@ def save(holdings: Holdings, *, changed: bool = False) -> None:
     what is held, and backwards only to where a receiver has joined (answers.decide_receiver). ``changed``:
     the state says something new already."""
     lost = []
-    for source in holdings.state.sources:
-        repository = holdings.repository(source.uuid)
-        if repository is None:
-            continue
+    for repository in holdings.open_ones():
+        source = repository.source
         again = repository.caught_up and not repository.unsure and repository.next_sqn >= repository.caught_up_at
         changed |= source.learner and again
         source.lost_below = repository.lost_below

@@ -3,6 +3,7 @@ engine/rules/expiry.py decides."""
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 from typing import TYPE_CHECKING
@@ -47,6 +48,10 @@ class Expiry:
         self._sources = sources
         self._receivers = receivers
         self._absences = Absences()
+        self._awake = dict.fromkeys(holdings.registry.uuids)
+        """Sources that the next look looks at, in order: of the others nothing changes."""
+        self._due: list[tuple[float, bytes]] = []
+        """When to look at sources that rest, and at which; a heap."""
         self.proxies = Proxies()
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
@@ -69,21 +74,57 @@ class Expiry:
             self.due_s = time.monotonic() + self._interval_s
 
     def _look_around(self) -> None:
-        self._holdings.let_go_by_age()
+        holdings = self._holdings
+        holdings.let_go_by_age()
         self._let_go_unsent()
         self._ringed = None
-        changed = False
-        seen = self._holdings.drain_thread(self._see)
-        for source in list(self._holdings.state.sources):
-            if self._stays(source):
+        changed, now = False, Now(time.monotonic_ns(), time.time_ns())
+        self._wake(now.monotonic_ns)
+        seen = holdings.drain_thread(self._see)
+        for uuid in list(self._awake):
+            source = holdings.registry.source(uuid)
+            if source is None:
+                del self._awake[uuid]
                 continue
-            lives, lines = seen.get(source.uuid, (False, {}))
-            changed |= self._look(source, lives, lines, Now(time.monotonic_ns(), time.time_ns()))
-        kept = {source.uuid for source in self._holdings.state.sources}
+            lives, lines = seen.get(uuid, (False, {}))
+            changed |= self._look(source, lives, lines, now)
+            self._let_rest(source, lines, now.monotonic_ns)
+        kept = holdings.registry.uuids
         self._tell_proxies(self.proxies.keep(kept))
         self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
-            self._holdings.save(sync=False)
+            holdings.save(sync=False)
+
+    def _wake(self, now_ns: int) -> None:
+        """Who is open, was asked for, or is due may have changed."""
+        for repository in self._holdings.open_ones():
+            self._awake[repository.source.uuid] = None
+        self._awake.update(dict.fromkeys(self._holdings.take_asked()))
+        while self._due and self._due[0][0] <= now_ns:
+            self._awake[heapq.heappop(self._due)[1]] = None
+
+    def _let_rest(self, source: SourceState, lines: dict[bytes, CData], now_ns: int) -> None:
+        """Its log is shelved and nobody has it open, so nobody holds the source or a receiver of it; that is
+        known of each, and until when each is kept. Until then, or until somebody asks for it, nothing of it
+        changes: a store may keep thousands."""
+        if not source.is_shelved or self._holdings.repository(source.uuid) is not None:
+            return
+        due = self._absences.due_ns((source.uuid,), self._forget_after_ns(source))
+        for receiver in source.receivers:
+            if receiver.ephemeral:  # its process may die meanwhile
+                return
+            after = self._receivers.forget_after_ns(source, receiver, lines.get(receiver.uuid))
+            due = min(due, self._absences.due_ns((source.uuid, receiver.uuid), after))
+        if due <= now_ns:
+            return
+        self._awake.pop(source.uuid, None)
+        if due < math.inf:
+            heapq.heappush(self._due, (due, source.uuid))
+
+    def _forget_after_ns(self, source: SourceState) -> int | None:
+        options = self._holdings.rules(source).options
+        own = Timers(options.source_activity_timeout, options.source_state_lifetime)
+        return forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), own)
 
     def _let_go_unsent(self) -> None:
         if time.monotonic() < self._unsent_s:
@@ -97,30 +138,15 @@ class Expiry:
         """Of each source: whether the owner of the stream that is read here lives, and the lines of its
         receivers."""
         found = {}
-        for source in self._holdings.state.sources:
-            repository = self._holdings.repository(source.uuid)
-            if repository is not None:
-                found[source.uuid] = repository.owner_lives(), repository.line.receivers() if source.receivers else {}
+        for repository in self._holdings.open_ones():
+            source = repository.source
+            found[source.uuid] = repository.owner_lives(), repository.line.receivers() if source.receivers else {}
         return found
-
-    def _stays(self, source: SourceState) -> bool:
-        """Its log is shelved, so nobody holds it or a receiver of it; that is known, and none is ever
-        forgotten."""
-        if not source.is_shelved or any(each.ephemeral for each in source.receivers):
-            return False
-        options = self._holdings.rules(source).options
-        lifetimes = [(source.gone_ns, source.state_lifetime or options.source_state_lifetime)]
-        lifetimes += [
-            (each.gone_ns, each.state_lifetime or options.receiver_state_lifetime) for each in source.receivers
-        ]
-        return all(gone_ns and not lifetime for gone_ns, lifetime in lifetimes)
 
     def _look(self, source: SourceState, lives: bool, lines: dict[bytes, CData], now: Now) -> bool:
         key = (source.uuid,)
         held = lives or self._sources.connected(source)
-        options = self._holdings.rules(source).options
-        own = Timers(options.source_activity_timeout, options.source_state_lifetime)
-        after = forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), own)
+        options, after = self._holdings.rules(source).options, self._forget_after_ns(source)
         gone_ns, over = self._absences.look(key, held, source.gone_ns, after, now)
         if over and self._sources.holder(source) is not None:
             gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
@@ -132,7 +158,7 @@ class Expiry:
             self._sources.forget(source, names=True)
             return False
         if source.proxy and source.incarnation and options.allow_proxy_source:
-            self._look_at_proxy(source, held, own.activity_ms, now)
+            self._look_at_proxy(source, held, options.source_activity_timeout, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
         # Of a log that cannot be opened nobody has looked who has a line.

@@ -110,6 +110,8 @@ class Holdings:
         self._began_ns = time.monotonic_ns()
         self._used_ns: dict[bytes, int] = {}
         """As :meth:`used_ns` says."""
+        self._asked: dict[bytes, None] = {}
+        """As :meth:`take_asked` says, in order."""
         self._over: dict[bytes, int] = {}
         """Sources whose logs were shelved and are open again, for who asked or a round: under which
         incarnation."""
@@ -197,6 +199,10 @@ class Holdings:
         """Of a source that is kept."""
         return self.drainer.repositories.get(uuid)
 
+    def open_ones(self) -> list[Repository]:
+        """The repositories of all sources whose logs are open now."""
+        return list(self.drainer.repositories.values())
+
     def ensure_repository(self, source: SourceState) -> Repository:
         """The source's repository; its log is created at its first registration.
 
@@ -205,6 +211,7 @@ class Holdings:
             Error, OSError: it cannot be opened now.
         """
         self._used_ns[source.uuid] = time.monotonic_ns()
+        self._asked[source.uuid] = None
         found = self.repository(source.uuid)
         if found is None:
             try:
@@ -245,6 +252,11 @@ class Holdings:
         """Its log is shelved, or was when nothing had begun that has not now."""
         return source.is_shelved or self._over.get(source.uuid) == source.incarnation
 
+    def take_asked(self) -> list[bytes]:
+        """The sources whose logs somebody has asked for since the last call."""
+        asked, self._asked = self._asked, {}
+        return list(asked)
+
     def used_ns(self, uuid: bytes) -> int:
         """When somebody asked for this source's log, or the store began. CLOCK_MONOTONIC."""
         return self._used_ns.get(uuid, self._began_ns)
@@ -259,10 +271,10 @@ class Holdings:
     def let_go_by_age(self) -> None:
         """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in
         memory."""
-        for source in self.state.sources:
+        for repository in self.open_ones():
+            source = repository.source
             age = self.rules(source).options.repository_age_threshold
-            repository = self.repository(source.uuid)
-            if age and source.repository == "memory" and source.paced is None and repository is not None:
+            if age and source.repository == "memory" and source.paced is None:
                 below = self._younger(source, age * 1_000_000_000)
                 self.drain_thread(partial(repository.release, below))
 
@@ -400,14 +412,13 @@ class Holdings:
         The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the
         next start. Raises ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
         """
-        place = self.state.sources.index(source)
-        del self.state.sources[place]
+        place = self.registry.remove(source)
         self.state.going.append(source.uuid)
         try:
             self.save()
         except (ReadOnlyError, OSError):  # it is kept, then
             self.state.going.remove(source.uuid)
-            self.state.sources.insert(place, source)
+            self.registry.insert(place, source)
             raise
         self.changes.forget(source.uuid)
         self.drainer.remove(source.uuid)
@@ -417,7 +428,7 @@ class Holdings:
         """Another identity for a source under which nothing has begun. The caller saves."""
         old = source.uuid
         self.drainer.remove(old)
-        source.uuid = uuid
+        self.registry.rename(source, uuid)
         self.changes.forget(old)
         self.changes.note(uuid)
         self.state.going.append(old)

@@ -8,19 +8,18 @@ uuid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..log.state_file import ReceiverState, SourceState, State
 from ..rules.expiry import UNSET, Timers
 from ..rules.registration import REG_ID_MAX, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Set
 
 __all__ = ["Registry", "called", "source_called"]
 
 SESSION_ID_MAX = 2**64 - 2
-_Kept = TypeVar("_Kept", SourceState, ReceiverState)
 
 
 def called(registration_id: int, session_id: int) -> str:
@@ -34,14 +33,24 @@ def source_called(source: SourceState) -> str:
 
 
 class Registry:
-    """Looks up and assigns. Changes ``state`` in place; the caller saves it before it answers."""
+    """Looks up and assigns. Changes ``state`` in place; the caller saves it before it answers. Sources come,
+    go and change their uuid here alone: a store may have thousands, and finds each at once."""
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self._by_uuid = {source.uuid: source for source in state.sources}
+        self._by_session = {(each.topic, each.session_id): each for each in state.sources if each.session_id}
+        self._given = self._used()
+        """RegIDs that are used, or were in this life of the store."""
+
+    @property
+    def uuids(self) -> Set[bytes]:
+        """Of all sources."""
+        return self._by_uuid.keys()
 
     def source(self, uuid: bytes) -> SourceState | None:
         """The source with this identity."""
-        return next((source for source in self.state.sources if source.uuid == uuid), None)
+        return self._by_uuid.get(uuid)
 
     def sources(self, topic: str) -> list[SourceState]:
         """All on this topic; on every topic if it is empty."""
@@ -67,8 +76,11 @@ class Registry:
         wrong = _impossible(registration_id, session_id)
         if wrong is not None:
             return wrong
-        on_topic = [source for source in self.state.sources if source.topic == topic]
-        known = _known(self.state.sources, on_topic, registration_id, session_id, uuid)
+        known = self._by_uuid.get(uuid)
+        if known is None and session_id:
+            known = self._by_session.get((topic, session_id))
+        elif known is None and registration_id:
+            known = next((each for each in self.state.sources if each.registration_id == registration_id), None)
         if known is not None:
             if known.topic != topic:
                 return _topic_mismatch(known.registration_id, known.topic, topic)
@@ -79,8 +91,30 @@ class Registry:
         fresh = SourceState(
             uuid, topic, chosen, session_id, activity_timeout=timers.activity_ms, state_lifetime=timers.lifetime_ms
         )
-        self.state.sources.append(fresh)
+        self.insert(len(self.state.sources), fresh)
         return fresh, False
+
+    def insert(self, place: int, source: SourceState) -> None:
+        """A source that is new, or is kept after all; ``place``: in the state's list."""
+        self.state.sources.insert(place, source)
+        self._by_uuid[source.uuid] = source
+        if source.session_id:
+            self._by_session[source.topic, source.session_id] = source
+        self._given.add(source.registration_id)
+
+    def remove(self, source: SourceState) -> int:
+        """Its place, as :meth:`insert` takes it."""
+        place = next(place for place, each in enumerate(self.state.sources) if each is source)
+        del self.state.sources[place], self._by_uuid[source.uuid]
+        if self._by_session.get((source.topic, source.session_id)) is source:
+            del self._by_session[source.topic, source.session_id]
+        return place
+
+    def rename(self, source: SourceState, uuid: bytes) -> None:
+        """Another identity."""
+        del self._by_uuid[source.uuid]
+        source.uuid = uuid
+        self._by_uuid[uuid] = source
 
     def claim_receiver(
         self, source: SourceState, topic: str, registration_id: int, session_id: int, uuid: bytes,
@@ -95,7 +129,7 @@ class Registry:
             return wrong
         if source.topic != topic:
             return _topic_mismatch(source.registration_id, source.topic, topic)
-        known = _known(source.receivers, source.receivers, registration_id, session_id, uuid)
+        known = _known(source.receivers, registration_id, session_id, uuid)
         if known is not None:
             return _contradiction(known, session_id) or (known, True)
         if not session_id and registration_id in {each.registration_id for each in self.state.sources}:
@@ -105,6 +139,7 @@ class Registry:
             uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False, ephemeral=ephemeral
         )
         source.receivers.append(fresh)
+        self._given.add(chosen)
         return fresh, False
 
     def _used(self) -> set[int]:
@@ -115,21 +150,18 @@ class Registry:
 
     def _next(self) -> int:
         """The next free RegID of the store's own series."""
-        used = self._used()
         candidate = self.state.next_registration_id
-        while candidate in used or candidate == 0:
+        while candidate in self._given or candidate == 0:
             candidate = candidate + 1 if candidate < REG_ID_MAX else 1
         self.state.next_registration_id = candidate + 1 if candidate < REG_ID_MAX else 1
         return candidate
 
 
-def _known(
-    every: Iterable[_Kept], of_session: Iterable[_Kept], registration_id: int, session_id: int, uuid: bytes
-) -> _Kept | None:
+def _known(every: Iterable[ReceiverState], registration_id: int, session_id: int, uuid: bytes) -> ReceiverState | None:
     """By the uuid of a live object, else by the session ID, else by the RegID."""
     matches = [each for each in every if each.uuid == uuid]
     if not matches and session_id:
-        matches = [each for each in of_session if each.session_id == session_id]
+        matches = [each for each in every if each.session_id == session_id]
     elif not matches and registration_id:
         matches = [each for each in every if each.registration_id == registration_id]
     return matches[0] if matches else None

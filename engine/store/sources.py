@@ -63,7 +63,7 @@ class SourceDesk:
             try:
                 holdings.limits.require_room()
             except LimitReachedError:  # nothing of it is kept
-                holdings.state.sources.remove(source)
+                holdings.registry.remove(source)
                 raise
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)

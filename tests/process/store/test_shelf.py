@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 from pathlib import Path
@@ -220,13 +221,13 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
         def take(*given: Any) -> list[Any]:
             before, found = len(listed), take_out(*given)
             taken.append((len(found), len(listed) - before))
+            shelf.LOOK_NS = 10**18  # where a look has closed as many as it may, the next one is due
             return found
 
         monkeypatch.setattr(domain, "objects", list_objects)
         monkeypatch.setattr(drainer, "take_out", take)
         monkeypatch.setattr(shelf, "SOON_NS", 0)
         monkeypatch.setattr(shelf, "IDLE_NS", 0)
-        monkeypatch.setattr(shelf, "LOOK_NS", 10**18)  # where a look has closed as many as it may, the next one is due
         shelved(store, *uuids)
         assert [count for count, _ in taken] == [2, 2, 2, 1]
         assert {on_the_drain_thread for _, on_the_drain_thread in taken} == {0}
@@ -286,6 +287,38 @@ def test_what_is_shelved_is_forgotten_when_it_is_told(run_store: Callable[..., T
     with hf.Context() as ctx:
         over(ctx, 7)
         until("it is forgotten", lambda: store.store.state.sources == [] and not list(store.store.logs.iterdir()))
+
+
+def test_no_look_looks_at_what_rests_until_somebody_asks(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk", **{"source-check-interval": 5})
+    expiry = store.store._expiry
+
+    def rests() -> bool:
+        return is_shelved(store, uuid) and uuid not in expiry._awake
+
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        until("all is known of it, and nothing changes", rests)
+        with ctx.receiver("quotes", options={"ume_session_id": 9}) as rcv:
+            assert rcv.receive(timeout=SHORT) is not None
+            until("it is looked at", lambda: uuid in expiry._awake)
+        until("it rests again", rests)
+        assert [receiver.gone_ns > 0 for receiver in kept(store, uuid).receivers] == [True]
+        assert expiry._due == [], "nothing of it ever goes"
+
+
+def test_who_comes_and_goes_between_two_looks_is_looked_at(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk", **{"source-check-interval": 5})
+    expiry = store.store._expiry
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        until("it rests", lambda: is_shelved(store, uuid) and uuid not in expiry._awake)
+        expiry.due_s = math.inf
+        assert received(ctx, "quotes", 3, ume_session_id=9) == [b"0", b"1", b"2"]
+        shelved(store, uuid)
+        assert [receiver.gone_ns for receiver in kept(store, uuid).receivers] == [0]
+        expiry.due_s = 0.0
+        until("it is seen that it has left", lambda: kept(store, uuid).receivers[0].gone_ns)
 
 
 def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_store: Callable[..., ThreadStore]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.engine.log import state_file
 from holdfast.engine.log.state_file import LIVES_MAX, ReceiverState, SourceState, State, StateFile
@@ -252,6 +255,72 @@ def test_a_crash_in_the_middle_of_a_write_leaves_the_state_before(tmp_path: Path
         assert left is not None
         assert left.opened == opened - 1
         newest.write_bytes(data)
+
+
+def _many(count: int) -> State:
+    return State("a", bytes(16), 1, 1, [SourceState(b"%016d" % n, "t", n + 1, 0) for n in range(count)])
+
+
+def test_one_source_among_thousands_costs_some_pages(
+    tmp_path: Path, doubts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, state, written = StateFile(tmp_path, doubts), _many(5000), [0]
+    file.save(state)
+    file.save(state)
+    whole = (tmp_path / "state.0").stat().st_size
+    pwrite = os.pwrite
+
+    def counted(fd: int, data: bytes, at: int) -> int:
+        written[0] += len(data)
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    for uuid in (b"x" * 16, b"y" * 16, b"z" * 16):
+        written[0] = 0
+        state.sources.append(SourceState(uuid, "t", 9999, 0, incarnation=1, begins=[(1, 0)]))
+        file.save(state)
+        assert written[0] <= 4 * 4096 < whole / 10
+        assert StateFile(tmp_path).load() == state
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_slot_held_it_holds_the_state_afterwards(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        doubts = directory / "doubts"
+        doubts.mkdir()
+        file, state = StateFile(directory, doubts), _many(60)
+        for step in range(data.draw(st.integers(1, 6))):
+            state.opened = step
+            for source in data.draw(st.lists(st.sampled_from(state.sources), max_size=3)) if state.sources else []:
+                source.start_sqn = data.draw(st.integers(0, 2**40))
+            del state.sources[: data.draw(st.integers(0, 20))]
+            state.sources += _many(data.draw(st.integers(0, 40))).sources
+            older = directory / f"state.{(file._generation + 1) % 2}"
+            if older.exists() and data.draw(st.booleans()):  # as a crash leaves it
+                held = bytearray(older.read_bytes())
+                held[data.draw(st.integers(0, len(held) - 1))] ^= 255
+                older.write_bytes(held[: data.draw(st.integers(0, len(held)))])
+            file.save(state, sync=data.draw(st.booleans()))
+            assert StateFile(directory).load() == state
+
+
+def test_a_slot_that_cannot_be_read_is_written_whole(
+    tmp_path: Path, doubts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, state = StateFile(tmp_path, doubts), _many(50)
+    for _ in range(2):
+        file.save(state)
+
+    def fails(*_: object) -> bytes:
+        raise OSError(errno.EIO, "planted")
+
+    (tmp_path / "state.1").write_bytes(b"x" * 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fails)
+        file.save(state)
+    assert StateFile(tmp_path)._read(1) == (3, state)
 
 
 @pytest.mark.parametrize("call", ["pwrite", "sync_data", "rename"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from holdfast.engine.rules.expiry import Absences, End, Look, Now, Timers, ephemeral_after_ns, forget_after_ns
@@ -104,3 +106,14 @@ def test_each_key_has_its_own_clock_and_a_forgotten_one_begins_anew() -> None:
     assert it.look((b"source", b"receiver"), False, 0, 500, Now(400, 500)) == Look(500, False)
     it.forget(KEY)
     assert it.look(KEY, False, 0, 500, Now(600, 700)) == Look(700, False)
+
+
+def test_when_it_is_over_is_known_before() -> None:
+    it = Absences()
+    assert it.due_ns(KEY, 10) == -math.inf, "nobody has looked"
+    it.look(KEY, False, 0, 10, Now(100, 1000))
+    assert (it.due_ns(KEY, 10), it.due_ns(KEY, None)) == (110, math.inf)
+    assert not it.look(KEY, False, 1000, 10, Now(109, 1009)).over
+    assert it.look(KEY, False, 1000, 10, Now(110, 1010)).over
+    it.look(KEY, True, 1000, 10, Now(111, 1011))
+    assert it.due_ns(KEY, 10) == -math.inf, "somebody holds it"

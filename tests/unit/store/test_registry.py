@@ -203,3 +203,33 @@ def test_a4_the_timers_of_the_first_registration_win() -> None:
     receiver(it.claim_receiver(quotes, "quotes", 8, 0, NEVER_SEEN, Timers(3, 4)))
     assert (quotes.activity_timeout, quotes.state_lifetime) == (500, 700)
     assert (mine.activity_timeout, mine.state_lifetime) == (50, 70)
+
+
+# Who is known -----------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_found_under_the_uuid_that_it_has_now_and_by_its_session() -> None:
+    it = registry()
+    one, _ = source(it.claim_source("quotes", 0, 9, b"1" * 16))
+    two, _ = source(it.claim_source("trades", 0, 9, b"2" * 16))
+    it.rename(one, b"3" * 16)
+    assert (it.source(b"1" * 16), it.source(b"3" * 16)) == (None, one)
+    assert source(it.claim_source("quotes", 0, 9, NEVER_SEEN)) == (one, True)
+    place = it.remove(one)
+    assert (it.source(b"3" * 16), it.sources(""), set(it.uuids)) == (None, [two], {b"2" * 16})
+    it.insert(place, one)
+    assert [each.topic for each in it.state.sources] == ["quotes", "trades"], "where it was"
+    assert source(it.claim_source("quotes", 0, 9, NEVER_SEEN)) == (one, True)
+    it.remove(one)
+    fresh, old = source(it.claim_source("quotes", 0, 9, NEVER_SEEN))
+    assert (fresh is one, old) == (False, False)
+
+
+def test_what_a_state_file_has_is_known_to_the_next_store() -> None:
+    before = registry()
+    one, _ = source(before.claim_source("quotes", 0, 9, b"1" * 16))
+    receiver(before.claim_receiver(one, "quotes", 0, 0, b"r" * 16))
+    after = Registry(State("a", b"s" * 16, 2, 100, list(before.state.sources)))
+    assert after.source(b"1" * 16) is one
+    assert source(after.claim_source("quotes", 0, 9, NEVER_SEEN)) == (one, True)
+    assert source(after.claim_source("quotes", 0, 0, b"2" * 16))[0].registration_id == 102
