@@ -1,6 +1,7 @@
 """What does a store pay for the sources that it has served? ``python -m perf.finished [-n N] [--recv]``
 
-N sources of one message each, one after another, on one topic at one disk store:
+N sources of one message each, one after another, on one topic at one disk store. It is killed -9 in the
+middle, while a message is on its way:
 
 after    memory, descriptors and disk of the store, when it has put their logs on its shelf
 beside   a live source on the same topic and store, against one at a store that has served nobody: CPU time of
@@ -8,6 +9,7 @@ beside   a live source on the same topic and store, against one at a store that 
 look     `holdfast stat` and `holdfast doctor`: CPU time
 start    the store, after a stop and after kill -9, until it is ready; its process's start included
 recv     `holdfast recv --exit-at-end`: all messages, in the order in which they were sent (``--recv``)
+lost     the same of memory, descriptors, looks, starts and recv, when the segment of one source is removed
 
 Bars are issue 20's, for 10,000 sources; what N takes of one is judged as it is. Exit status: 1 where one is
 missed. Not part of `make perf`: 10,000 sources take minutes to make.
@@ -19,14 +21,15 @@ import argparse
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast as hf
 
@@ -46,8 +49,7 @@ SETTLE_S = 600.0
 """The shelf takes no longer."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One figure. ``bar``: at most this; None: for information."""
 
     what: str
@@ -71,15 +73,19 @@ def options(name: str) -> dict[str, object]:
     return {**store_options(name), "ring_size": 1 << 16, "ume_registration_interval": 1000}
 
 
-def finish(count: int) -> float:
-    """Makes them, each with a number of its own as message; seconds of each."""
-    start = time.perf_counter()
+def finish(numbers: range, last: Callable[[], None] = lambda: None) -> bytes:
+    """Makes them, each with a number of its own as message; the uuid of the last one. ``last`` is called when
+    its message is sent, and perhaps not stable."""
     with hf.Context(domain=DOMAIN) as context:
-        for number in range(count):
+        for number in numbers:
             with context.source(TOPIC, options=options("full")) as source:
                 source.wait_registered(TIMEOUT_S)
-                source.wait_stable(source.send(b"%d" % number), timeout=TIMEOUT_S)
-    return (time.perf_counter() - start) / count
+                sent = source.send(b"%d" % number)
+                if number == numbers[-1]:
+                    last()
+                source.wait_stable(sent, timeout=TIMEOUT_S)
+                uuid = source.uuid
+    return uuid
 
 
 def descriptors(pid: int) -> int:
@@ -138,57 +144,109 @@ def command(*words: str) -> tuple[float, float, bytes]:
     return cpu, time.perf_counter() - start, done.stdout
 
 
-def received(count: int) -> list[Row]:
-    """`recv --exit-at-end`. Raises ValueError for another order, or another number of messages."""
+def received(numbers: Sequence[int]) -> Row:
+    """`recv --exit-at-end`. Raises ValueError for another order, or other messages."""
     _, seconds, out = command("recv", TOPIC, "--exit-at-end")
-    numbers = [int(line) for line in out.split() if line.isdigit()]
-    if numbers != [*range(count)]:
-        raise ValueError(f"{len(numbers)} of {count} messages, in order: {numbers == sorted(numbers)}")
-    return [Row("recv --exit-at-end, all of them in order of time", seconds, "s", 10)]
+    came = [int(line) for line in out.split() if line.isdigit()]
+    if came != numbers:
+        raise ValueError(f"{len(came)} of {len(numbers)} messages, in order: {came == sorted(came)}")
+    return Row("recv --exit-at-end, all of them in order of time", seconds, "s", 10)
+
+
+def looked_at(pid: int) -> list[Row]:
+    """What the store takes, and the commands that look at it."""
+    rows = [
+        Row("the store's memory", resident(pid) / 2**20, "MiB", 150),
+        Row("the store's descriptors", descriptors(pid), "", 128),
+    ]
+    looks = {verb: min(command(verb)[0] for _ in range(3)) for verb in ("stat", "doctor")}
+    return rows + [Row(f"holdfast {verb}, CPU", seconds, "s", 1) for verb, seconds in looks.items()]
+
+
+@dataclass
+class Stage:
+    """The two stores: one is to be full of sources, the other one serves nobody before the row "beside"."""
+
+    bench: Bench
+    running: dict[str, hf.StoreProcess] = field(default_factory=dict)
+
+    def directory(self, name: str) -> Path:
+        """Of a store."""
+        return self.bench.disk / name
+
+    def config(self, name: str) -> hf.StoreConfig:
+        """Of a store."""
+        return hf.StoreConfig(name, self.directory(name), DOMAIN)
+
+    def run(self, name: str) -> int:
+        """Its pid."""
+        self.running[name] = hf.spawn_store(self.config(name), timeout=TIMEOUT_S)
+        return self.running[name].pid
+
+    def kill(self, name: str) -> None:
+        """-9."""
+        os.kill(self.running[name].pid, signal.SIGKILL)
+        self.running.pop(name).wait(TIMEOUT_S)
+
+    def stop(self, name: str) -> None:
+        """A clean end."""
+        store = self.running.pop(name)
+        store.stop()
+        store.wait(TIMEOUT_S)
+
+    def kill_and_run(self) -> None:
+        """In the middle of a source's life."""
+        self.kill("full")
+        self.run("full")
+
+    def starts(self) -> list[Row]:
+        """The best of three each; the last one is left running."""
+        return [
+            Row("start after a stop", min(self._started(self.stop) for _ in range(3)), "s", 1),
+            Row("start after kill -9", min(self._started(self.kill) for _ in range(3)), "s", 1),
+        ]
+
+    def _started(self, end: Callable[[str], None]) -> float:
+        end("full")
+        begin = time.perf_counter()
+        self.run("full")
+        return time.perf_counter() - begin
+
+    def end(self) -> None:
+        """Of both."""
+        for name in list(self.running):
+            self.stop(name)
 
 
 def measure(bench: Bench, count: int, *, recv: bool) -> list[Row]:
     """All rows."""
-    directory = bench.disk / "full"
-    config = {name: hf.StoreConfig(name, bench.disk / name, DOMAIN) for name in STORES}
-    rows: list[Row] = []
+    stage, rows = Stage(bench), list[Row]()
     with ExitStack() as stack:
         stack.enter_context(domain(bench))
-        stack.enter_context(empty := hf.spawn_store(config["empty"]))
-        with hf.spawn_store(config["full"]) as full:
-            rows.append(Row("to make one", 1000 * finish(count), "ms"))
-            settled(full.pid, directory)
-            rows += [
-                Row("the store's memory", resident(full.pid) / 2**20, "MiB", 150),
-                Row("the store's descriptors", descriptors(full.pid), "", 128),
-                Row("its directory on disk", taken(directory) / 1e6, "MB", 200),
-                Row("the same, of each source", taken(directory) / count, "bytes"),
-            ]
-            rows += [
-                Row(f"holdfast {verb}, CPU", min(command(verb)[0] for _ in range(3)), "s", 1)
-                for verb in ("stat", "doctor")
-            ]
-            rows += received(count) if recv else []
-            rows += beside({"full": full.pid, "empty": empty.pid})
-        rows.append(Row("start after a stop", started(config["full"], lambda store: store.stop()), "s", 1))
-        rows.append(
-            Row("start after kill -9", started(config["full"], lambda store: os.kill(store.pid, 9), again=True), "s", 1)
-        )
-    return rows
-
-
-def started(config: hf.StoreConfig, end: Callable[[hf.StoreProcess], object], *, again: bool = False) -> float:
-    """Seconds of the best of three starts, each after such an end."""
-    best = float("inf")
-    for turn in range(4):
+        stack.callback(stage.end)
+        stage.run("full")
+        loses = finish(range(count // 2), stage.kill_and_run)
         begin = time.perf_counter()
-        store = hf.spawn_store(config, timeout=TIMEOUT_S)
-        elapsed = time.perf_counter() - begin
-        if turn or not again:
-            best = min(best, elapsed)
-        end(store)
-        store.wait(TIMEOUT_S)
-    return best
+        finish(range(count // 2, count))
+        rows.append(Row("to make one, of the second half", 2000 * (time.perf_counter() - begin) / count, "ms"))
+        settled(stage.running["full"].pid, stage.directory("full"))
+        rows += looked_at(stage.running["full"].pid)
+        rows += [
+            Row("its directory on disk", (room := taken(stage.directory("full"))) / 1e6, "MB", 200),
+            Row("the same, of each source", room / count, "bytes"),
+        ]
+        rows += [received([*range(count)])] if recv else []
+        rows += stage.starts()
+        stage.stop("full")
+        for segment in (stage.directory("full") / "logs" / loses.hex()).glob("seg-*"):
+            segment.unlink()
+        stage.run("full")
+        after = [*stage.starts(), *looked_at(stage.running["full"].pid)]
+        after += [received([number for number in range(count) if number != count // 2 - 1])] if recv else []
+        rows += [row._replace(what=f"a segment lost: {row.what}") for row in after]
+        pids = {name: stage.running[name].pid if name in stage.running else stage.run(name) for name in STORES}
+        rows += beside(pids)
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -205,7 +263,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{given.n:,} finished sources of one message\n\n| what | figure | bar |\n|---|---|---|")
     print("\n".join(row.line() for row in rows))
     if given.json is not None:
-        given.json.write_text(json.dumps({"sources": given.n, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+        given.json.write_text(
+            json.dumps({"sources": given.n, "rows": [row._asdict() for row in rows]}, indent=2) + "\n"
+        )
     return int(any(row.missed for row in rows))
 
 

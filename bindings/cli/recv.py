@@ -58,9 +58,9 @@ def receive_lines(
 
 def _check_somebody_is_there(place: Domain, topic: str) -> None:
     """Nobody can accept this receiver: say so, instead of waiting for ever."""
-    picture = snapshot.take(place)
-    if any(store.state == "running" for store in picture.stores):
+    if snapshot.running_stores(place):
         return
+    picture = snapshot.take(place)
     if any(source.alive and source.topic == topic and not source.stores for source in picture.sources):
         return
     hint = "start one: holdfast store run --name a --dir DIR"
@@ -93,6 +93,8 @@ class _End:
     def reached(self, receiver: Receiver) -> bool:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
         in."""
+        if receiver.finished.is_reading:
+            return False
         wanted = {row.uuid: row.next for row in snapshot.take(self._place).sources if row.topic == self._topic}
         at = {
             controller.uuid.hex(): controller.feed.next
@@ -105,8 +107,6 @@ class _End:
             if (number := receiver.finished.reached(bytes.fromhex(uuid)))
         }
         missing = {uuid for uuid in wanted.keys() - at.keys() if wanted[uuid]}
-        if receiver.finished.is_reading:
-            return False
         if missing and time.monotonic() > self._deadline:
             raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")
         return not missing and all(at.get(uuid, 0) >= number for uuid, number in wanted.items())

@@ -295,7 +295,9 @@ class StateFile:
         """
         slots = [self._read(index) for index in range(2)]
         valid = [slot for slot in slots if isinstance(slot, tuple)]
-        if not valid:
+        states = ((generation, _decoded(body)) for generation, body in sorted(valid, reverse=True))
+        self._generation, state = next((found for found in states if found[1] is not None), (0, None))
+        if state is None:
             if any(slot is not None for slot in slots):
                 raise CorruptionError(
                     f"{self.directory}: neither state.0 nor state.1 is valid; the logs are untouched",
@@ -303,7 +305,6 @@ class StateFile:
                 )
             self._anew = {0, 1}
             return None
-        self._generation, state = max(valid, key=lambda slot: slot[0])
         self._on_disk = False  # who knows how it was written
         doubt = self._doubt(state)
         if doubt is not None and doubt:
@@ -313,7 +314,8 @@ class StateFile:
     def _doubt(self, state: State) -> Doubt | None:
         return None if self._doubts is None else Doubt(self._doubts / state.uuid.hex())
 
-    def _read(self, index: int) -> tuple[int, State] | str | None:
+    def _read(self, index: int) -> tuple[int, bytes] | str | None:
+        """Generation and body of a slot that is whole; else what is wrong with it."""
         path = self.directory / f"state.{index}"
         try:
             data = read_regular(path, _HEADER.size + _STATE_MAX)
@@ -325,12 +327,7 @@ class StateFile:
         body = data[_HEADER.size : _HEADER.size + length]
         if magic != _MAGIC or length > _STATE_MAX or len(body) != length:
             return "header"
-        if crc != _checksum(generation, body):
-            return "crc"
-        try:
-            return generation, msgspec.msgpack.decode(body, type=State)
-        except UNDECODABLE as error:
-            return str(error)
+        return (generation, body) if crc == _checksum(generation, body) else "crc"
 
     def save(self, state: State, *, sync: bool = True) -> None:
         """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError,
@@ -413,6 +410,13 @@ class StateFile:
             self._anew.discard(slot)
             if not self._anew:
                 doubt.clear()
+
+
+def _decoded(body: bytes) -> State | None:
+    """None: it is no state."""
+    with suppress(*UNDECODABLE):
+        return msgspec.msgpack.decode(body, type=State)
+    return None
 
 
 def _held(fd: int, length: int) -> bytes:

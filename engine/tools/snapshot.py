@@ -9,6 +9,7 @@ that are (-1 for none).
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -137,17 +138,23 @@ class StoreFiles:
         self.info = read_info(domain, name)
         self.alive = -1
         """1 alive, 0 proved dead, -1 unknown."""
-        self.listed: State | None = None
-        """None when there is none, or it cannot be read."""
         self.socket = domain.socket_path(name)
         if self.info is not None:
-            info = self.info
-            self.alive = max(-1, info.alive(domain))
-            try:
-                self.listed = StateFile(Path(info.directory)).load()
-            except (Error, OSError):
-                self.listed = None
-        self._kept = {source.uuid: source for source in self.listed.sources} if self.listed is not None else {}
+            self.alive = max(-1, self.info.alive(domain))
+
+    @cached_property
+    def listed(self) -> State | None:
+        """As it is when somebody asks first. None when there is none, or it cannot be read."""
+        if self.info is None:
+            return None
+        try:
+            return StateFile(Path(self.info.directory)).load()
+        except (Error, OSError):
+            return None
+
+    @cached_property
+    def _kept(self) -> dict[bytes, SourceState]:
+        return {source.uuid: source for source in self.listed.sources} if self.listed is not None else {}
 
     @property
     def state(self) -> str:
@@ -159,13 +166,18 @@ class StoreFiles:
             return "running" if bound else "stopped"
         return "dead" if bound else "stopped"
 
+    @cached_property
+    def runs(self) -> bool:
+        """It ran when somebody asked first."""
+        return self.state == "running"
+
     def source(self, uuid: bytes) -> SourceState | None:
         """What the state says of a source."""
         return self._kept.get(uuid)
 
     def stands_in_for(self, uuid: bytes) -> bool:
         """It runs, and has said that it is the proxy of this source."""
-        return self.info is not None and self.state == "running" and uuid in self.info.standing
+        return self.info is not None and uuid in self.info.standing and self.runs
 
     def log_range(self, uuid: bytes) -> tuple[int, int] | None:
         """Oldest and next number in its log of a source; readable with the store dead."""
@@ -270,7 +282,7 @@ class _Source:
         self.start_sqn = newest.start_sqn if newest else 0
         self.declared = {store.name: kept.registration_id for store, kept in self.keepers}
         self.uuids = {store.name: store.info.uuid for store, _ in self.keepers if store.info is not None}
-        self.groups = Groups.single(len(self.declared))
+        self.groups = _one_group(len(self.declared))
         self.idle: set[str] = set()
         self.state, self.pid = "stored", 0
         self.next = self.told_stable = self.messages = self.payload_bytes = self.ring_bytes = 0
@@ -316,7 +328,7 @@ class _Source:
             self.declared = {store.name: store.registration_id for store in stores}
             self.uuids |= {store.name: store.uuid for store in stores}
             if len(self.declared) != self.groups.stores:  # a store twice: no source writes that
-                self.groups = Groups.single(len(self.declared))
+                self.groups = _one_group(len(self.declared))
 
     def _lines(self, domain: Domain, newest: SourceState | None) -> list[_Line]:
         try:
@@ -331,8 +343,10 @@ class _Source:
         files = {  # one that was asked, and where nothing has begun, has no log of it yet
             store.info.uuid: store for store, kept in self.keepers if store.info is not None and kept.incarnation
         }
-        pairs = zip(self.declared, self.groups.of, strict=True)
-        seated = Counter(group for name, group in pairs if name not in self.idle)
+        seated = Counter[int]()
+        if self.idle:
+            pairs = zip(self.declared, self.groups.of, strict=True)
+            seated.update(group for name, group in pairs if name not in self.idle)
         found = []
         for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
             uuid = self.uuids.get(name, b"")
@@ -344,7 +358,7 @@ class _Source:
             at = min(known, self.next) if known is not None else None
             stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
             proxy = store is not None and store.stands_in_for(self.uuid)
-            alive = alive or (self.state == "stored" and store is not None and store.state == "running")
+            alive = alive or (self.state == "stored" and store is not None and store.runs)
             state = "active" if alive else "unknown" if self.state == "nameless" else "down"
             if name in self.idle:
                 state = "idle"
@@ -389,6 +403,11 @@ class _Source:
                         0, 0, 0, self.receiving.get(known.uuid, 0), known.uuid in self.receiving,
                     )  # fmt: skip
         return list(rows.values())
+
+
+@lru_cache
+def _one_group(stores: int) -> Groups:
+    return Groups.single(stores)
 
 
 def _text(field: CData, size: int) -> str:
