@@ -43,7 +43,7 @@ class LimitedReceiver(Receiver):
         """Fragments delivered and not consumed, as of the last receive."""
         return self._outstanding.count
 
-    def new_window(self, start: int) -> Window:
+    def new_window(self, start: int, *, acks: bool = True) -> Window:
         """Driver: one that counts."""
         if self.options.ume_explicit_ack_only:
             return CountedExplicitWindow(start, self._outstanding)

@@ -27,7 +27,7 @@ __all__ = ["command", "run"]
 
 CLICK_ERROR = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer has brought a click of its own since 0.2x; older ones use the package."""
-GC_OBJECTS = 20_000
+GC_OBJECTS = 100_000
 
 
 class Interrupted(BaseException):

@@ -95,7 +95,7 @@ class _End:
         in."""
         if receiver.finished.is_reading:
             return False
-        wanted = {row.uuid: row.next for row in snapshot.take(self._place).sources if row.topic == self._topic}
+        wanted = snapshot.ends(self._place, self._topic)
         at = {
             controller.uuid.hex(): controller.feed.next
             for controller in receiver.controllers

@@ -136,6 +136,9 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn);
 /* All that it knows, ascending, into out[HF_INCARNATIONS]. Returns the count. */
 int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out);
+/* The same, and the number behind the last message, of one moment. *next_sqn 0: hf_logr_range gives none. HF_AGAIN: a BEGIN
+ * came at each of its looks. */
+int64_t hf_logr_view(struct hf_logr *r, struct hf_begin *out, uint64_t *next_sqn);
 /* What other logs of the same source know: from now on no record is read that this table makes void. It replaces what
  * was told before; HF_USAGE: more than HF_INCARNATIONS. */
 int64_t hf_logr_learn(struct hf_logr *r, const struct hf_begin *begins, uint64_t count);

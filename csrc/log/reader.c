@@ -166,6 +166,24 @@ int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out)
     return r->begin_count;
 }
 
+/* The table first: a BEGIN lowers the end before it is in the table. One that has come meanwhile is seen by the head's version. */
+int64_t hf_logr_view(struct hf_logr *r, struct hf_begin *out, uint64_t *next_sqn)
+{
+    HF_ENTER(r);
+    int64_t status = renew_begins(r, 1);
+    for (int tries = 0; status == HF_OK && tries < 8; tries++) {
+        uint64_t version = r->begin_version;
+        int64_t reached = hf_logr_reach(r);
+        *next_sqn = reached == HF_OK ? r->reach.next_sqn : 0;
+        status = renew_begins(r, 0);
+        if (status == HF_OK && version == r->begin_version) {
+            memcpy(out, r->begins, (size_t)r->begin_count * sizeof *out);
+            return r->begin_count;
+        }
+    }
+    return status == HF_OK ? HF_AGAIN : status; /* a store that begins anew all the time: ask again */
+}
+
 int64_t hf_logr_learn(struct hf_logr *r, const struct hf_begin *begins, uint64_t count)
 {
     HF_ENTER(r);

@@ -136,11 +136,23 @@ def table_of(log: CData) -> Table:
     Raises CorruptionError, SystemCallError: it cannot be read. Then more may have begun than anything shows.
     """
     begins = ffi.new("struct hf_begin[]", BEGINS_MAX)
-    count = lib.hf_logr_begins(log, begins)
+    return _table(begins, lib.hf_logr_begins(log, begins))
+
+
+def view_of(log: CData) -> LogView:
+    """The BEGIN table and the next number, of one moment; the number is 0 where it cannot be told. Raises as
+    :func:`table_of`."""
+    begins, number = ffi.new("struct hf_begin[]", BEGINS_MAX), ffi.new("uint64_t *")
+    while (count := lib.hf_logr_view(log, begins, number)) == lib.HF_AGAIN:
+        pass  # a BEGIN came at each of its looks
+    return LogView(_table(begins, count), int(number[0]))
+
+
+def _table(begins: CData, count: int) -> Table:
     if count == lib.HF_DAMAGED:
         raise CorruptionError("the table of BEGINs in its head is damaged", hint="its store mends it when it starts")
     check(count, what="the head of a log")
-    return tuple((int(begins[i].incarnation), int(begins[i].start_sqn)) for i in range(count))
+    return tuple((int(begin.incarnation), int(begin.start_sqn)) for begin in begins[0:count])
 
 
 def known_table(log: CData) -> Table:
@@ -343,11 +355,7 @@ class Logs:
     def _view(self, log: CData) -> LogView | None:
         """What it says of itself; None where it cannot be read."""
         with contextlib.suppress(CorruptionError, SystemCallError):
-            while True:
-                table = table_of(log)
-                number = self._next(log)
-                if table_of(log) == table:  # else the number may be that of a BEGIN which has come since
-                    return LogView(table, number)
+            return view_of(log)
         return None
 
     def _next(self, log: CData) -> int:

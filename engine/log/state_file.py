@@ -26,7 +26,7 @@ import msgspec
 
 from ..control.wire import UNDECODABLE
 from ..errors import CorruptionError, ReadOnlyError
-from ..native.core import lib
+from ..native.core import ffi, lib
 from ..native.private_directory import read_regular
 from ..native.runtime import os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
@@ -47,6 +47,8 @@ _HEADER = struct.Struct("<8sIIQI4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
 PAGE = 4096
+COMPARED = 16 * PAGE
+"""Of a slot and what is to be in it, at a time."""
 LIVES_MAX = 64
 SERVED_MAX = 100
 """Exclusions that a store remembers to have learned after. An older one makes it learn once more."""
@@ -286,6 +288,7 @@ class StateFile:
         self._on_disk = True
         """The newest slot is."""
         self._encoder = msgspec.msgpack.Encoder()
+        self._data = bytearray()
 
     def load(self) -> State | None:
         """The newest valid slot, or None in a new directory.
@@ -327,24 +330,33 @@ class StateFile:
         body = data[_HEADER.size : _HEADER.size + length]
         if magic != _MAGIC or length > _STATE_MAX or len(body) != length:
             return "header"
-        return (generation, body) if crc == _checksum(generation, body) else "crc"
+        return (generation, body) if crc == _checksum(generation, body, len(body)) else "crc"
 
-    def save(self, state: State, *, sync: bool = True) -> None:
-        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError,
+    def save(self, state: State, *, sync: bool = True, sources: msgspec.Raw | None = None) -> None:
+        """Writes the older slot. With ``sync``, it is on disk when this returns. ``sources``: those of the
+        state as the file is to have them, if somebody has them (state_parts.py). Raises ReadOnlyError,
         OSError.
 
         A slot that is new gets its name when it is whole: a store that is killed in its first microseconds
         left one that is not valid, and no other.
         """
         self._check_seal()
-        body = self._encoder.encode(state)
         generation = self._generation + 1
-        data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
+        data = self._encoded(state, generation, sources)
         with writing(self.directory):
             sync = self._put(generation, data, state, sync=sync)
         self._generation, self._on_disk = generation, sync
 
-    def _put(self, generation: int, data: bytes, state: State, *, sync: bool) -> bool:
+    def _encoded(self, state: State, generation: int, sources: msgspec.Raw | None) -> bytearray:
+        """A slot. What it is encoded into is kept: megabytes of memory would be new each time."""
+        whole = state if sources is None else msgspec.structs.replace(state, sources=sources)
+        self._encoder.encode_into(whole, self._data, _HEADER.size)
+        length = len(self._data) - _HEADER.size
+        checksum = _checksum(generation, ffi.from_buffer(self._data) + _HEADER.size, length)
+        _HEADER.pack_into(self._data, 0, _MAGIC, length, checksum, generation, 0)
+        return self._data
+
+    def _put(self, generation: int, data: bytearray, state: State, *, sync: bool) -> bool:
         """Writes a slot. True: it is on disk."""
         path = self.directory / f"state.{generation % 2}"
         if generation % 2 in self._anew or not path.exists():
@@ -368,17 +380,17 @@ class StateFile:
         if self.sealed:
             raise ReadOnlyError(str(self.sealed), since_start=True)
 
-    def _replace(self, path: Path, data: bytes, state: State) -> None:
+    def _replace(self, path: Path, data: bytearray, state: State) -> None:
         made = self.directory / "state.new"
         made.unlink(missing_ok=True)
         self._write(made, os.O_CREAT | os.O_EXCL, data, state, sync=True)
         made.rename(path)
         self._sync(sync_directory, self.directory, state)
 
-    def _write(self, path: Path, flags: int, data: bytes, state: State, *, sync: bool) -> None:
+    def _write(self, path: Path, flags: int, data: bytearray, state: State, *, sync: bool) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
-            for start, end in _differing(_held(fd, len(data)), data):
+            for start, end in _differing(fd, data):
                 while start < end:
                     start += os.pwrite(fd, data[start:end], start)
             if sync:
@@ -419,28 +431,33 @@ def _decoded(body: bytes) -> State | None:
     return None
 
 
-def _held(fd: int, length: int) -> bytes:
-    """What a slot holds at its beginning. Of what cannot be read nothing is known: then all of it differs."""
+def _differing(fd: int, data: bytearray) -> Iterator[tuple[int, int]]:
+    """The ranges in which the file does not hold ``data`` yet, in whole pages, neighbours as one."""
+    first = None
+    for at in range(0, len(data), COMPARED):
+        part = data[at : at + COMPARED]
+        held = _held(fd, len(part), at)
+        for start in range(0, len(part), PAGE) if held != part else ():
+            if held[start : start + PAGE] == part[start : start + PAGE]:
+                continue
+            if first is None:
+                first, end = at + start, at + start
+            if end != at + start:
+                yield first, end
+                first = at + start
+            end = min(at + start + PAGE, len(data))
+    if first is not None:
+        yield first, end
+
+
+def _held(fd: int, length: int, at: int) -> bytes:
+    """What a slot holds there. Of what cannot be read nothing is known: then all of it differs."""
     with suppress(OSError):
-        return os.pread(fd, length, 0)
+        return os.pread(fd, length, at)
     return b""
 
 
-def _differing(held: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """The ranges of ``data`` that hold other bytes now, in whole pages, neighbours as one."""
-    first = None
-    for start in range(0, len(data), PAGE):
-        if held[start : start + PAGE] == data[start : start + PAGE]:
-            if first is not None:
-                yield first, start
-            first = None
-        elif first is None:
-            first = start
-    if first is not None:
-        yield first, len(data)
-
-
-def _checksum(generation: int, body: bytes) -> int:
+def _checksum(generation: int, body: bytes | CData, length: int) -> int:
     """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the
     newest."""
-    return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
+    return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, length))

@@ -77,6 +77,8 @@ class _Said:
     found: Found
     over: dict[str, wire.Over] = field(default_factory=dict)
     """By store: those where it is over."""
+    logs: dict[str, str] = field(default_factory=dict)
+    """Store -> the directory of its log."""
     known: dict[str, Forgotten] = field(default_factory=dict)
     """Store -> what it knows the session of this receiver by."""
     tried: bool = False
@@ -143,7 +145,7 @@ class Finished:
         if said is None or found.incarnation > said.found.incarnation:
             said = self._said[found.uuid] = _Said(found)
         if found.incarnation == said.found.incarnation:
-            said.over[store], said.tried = over, False
+            said.over[store], said.logs[store], said.tried = over, info.log, False
             if over.receiver:
                 said.known[store] = Forgotten(over.receiver, over.registration_id, info.registration_id, 0)
             if isinstance(known, FinishedSource):
@@ -231,9 +233,9 @@ class Finished:
             if len(going) >= AHEAD or (last is not None and before is None):
                 return False
             self._begun += 1
-            rings = self._begun % (AHEAD // 4) == 0
+            rings = self._begun % (AHEAD // 4) == 0 or len(self._queue) == 1
             controller = FinishedSource(
-                receiver, said.found, said.low, said.following, receiver.resumed(uuid), before, rings=rings
+                receiver, said.found, said.low, said.following, receiver.resumed(uuid), before, said.logs, rings=rings
             )
         elif going:
             return False

@@ -20,7 +20,7 @@ from .delivery_controller import DeliveryController
 from .feed import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ..control import wire
     from ..control.link import StoreLink
@@ -100,15 +100,17 @@ class FinishedSource(DeliveryController):
         low, following: the numbers to read, as the stores said; the second one is exclusive.
         left: where this receiver has left the source before: under which BEGIN, and the next number.
         before: the one whose turn is first.
+        logs: where stores say that theirs are; of the others, the stores' info files say it.
     """
 
     registers = False
 
     def __init__(
         self, receiver: ReceiverPort, found: Found, low: int, following: int, left: tuple[int, int] | None,
-        before: FinishedSource | None, *, rings: bool = False,
+        before: FinishedSource | None, logs: Mapping[str, str], *, rings: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(receiver, found)
+        self._logs = logs
         self._rings = rings
         self._range = low, following
         self._before = before
@@ -127,7 +129,7 @@ class FinishedSource(DeliveryController):
 
     def _ready(self) -> None:
         low, following = self._range
-        logs = Logs([path for path in self.registrar.log_paths() if path])
+        logs = Logs([path for path in self.registrar.log_paths(self._logs) if path])
         self._begun = logs.begun = self.found.incarnation, self.found.start_sqn
         if self._resumes is not None:
             incarnation, number = self._resumes
@@ -143,7 +145,7 @@ class FinishedSource(DeliveryController):
         )  # fmt: skip
         feed.comes, feed.begins = self._comes, self._begins
         feed.skipped, feed.late = (None if self._resumes else self._skipped), self.late.tell
-        self.window = self.receiver.new_window(start)
+        self.window = self.receiver.new_window(start, acks=False)
         feed.rings = self._rings
         self.feed = self.live = feed
 

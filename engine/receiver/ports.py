@@ -33,8 +33,8 @@ class ReceiverPort(Protocol):
     chosen: ChosenStart | None
     made: Published | None
 
-    def new_window(self, start: int) -> Window:
-        """What remembers the deliveries from one more source."""
+    def new_window(self, start: int, *, acks: bool = True) -> Window:
+        """What remembers the deliveries from one more source. ``acks``: some store is to hear of them."""
 
     def resumed(self, uuid: bytes) -> tuple[int, int] | None:
         """Under which incarnation, and from which number on, a source is to be gone on with that was left."""

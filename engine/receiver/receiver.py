@@ -137,9 +137,10 @@ class Receiver(Gate):
         """The context's thread must wake when a message comes: callback form, or somebody awaits."""
         return False
 
-    def new_window(self, start: int) -> Window:
-        """What remembers the deliveries from one more source, from number ``start`` on."""
-        return ExplicitWindow(start) if self.options.ume_explicit_ack_only else AckWindow(start)
+    def new_window(self, start: int, *, acks: bool = True) -> Window:
+        """What remembers the deliveries from one more source, from number ``start`` on. ``acks``: some store
+        is to hear of them."""
+        return AckWindow(start) if acks and not self.options.ume_explicit_ack_only else ExplicitWindow(start)
 
     def new_controller(self, found: Found) -> DeliveryController:
         """What registers with one more source, and reads it."""
@@ -179,10 +180,11 @@ class Receiver(Gate):
     def deadline(self) -> int:
         """When the next turn is due at the latest. Without anything to acknowledge there is none: the next
         delivery stirs."""
-        for controller in self.controllers:
+        acking = [controller for controller in self.controllers if controller.registers]
+        for controller in acking:
             controller.dozing = True  # first, so that a delivery after the look at the window stirs
             controller.dozing = controller.window is not None and controller.window.settled
-        return FOR_EVER_NS if all(controller.dozing for controller in self.controllers) else self._next_ack_ns
+        return FOR_EVER_NS if all(controller.dozing for controller in acking) else self._next_ack_ns
 
     def acknowledge(self, now_ns: int) -> None:
         """One tick of ACK batching for every source."""

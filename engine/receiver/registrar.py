@@ -24,7 +24,7 @@ from ..rules import registration as reg
 from ..rules.receiver_registration import REGISTERED, ReceiverRegistration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..control.link import StoreLink
     from ..memory.discovery import Found
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Registered", "Registrar"]
 
 _log = logging.getLogger("holdfast")
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -408,10 +409,13 @@ class Registrar:
         held = [grant for grant in self._machine.grants() if grant.uuid == uuid]
         return uuid, held[0].registration_id if held else 0
 
-    def log_paths(self) -> list[str]:
-        """Directories of the source's log, one per store: as granted, else as the store's info file says,
-        else empty."""
-        return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
+    def log_paths(self, said: Mapping[str, str] = NOTHING) -> list[str]:
+        """Directories of the source's log, one per store: as granted, else as ``said``, else as the store's
+        info file says, else empty."""
+        return [
+            store.answer.log if store.answer is not None else said.get(store.name) or self._log_of(store.name)
+            for store in self.stores
+        ]
 
     def earlier_logs(self) -> dict[str, tuple[str, int]]:
         """The source's log at stores that are declared no more, by its directory: the store, and below which

@@ -48,8 +48,6 @@ class Expiry:
         self._sources = sources
         self._receivers = receivers
         self._absences = Absences()
-        self._awake = dict.fromkeys(holdings.registry.uuids)
-        """Sources that the next look looks at, in order: of the others nothing changes."""
         self._due: list[tuple[float, bytes]] = []
         """When to look at sources that rest, and at which; a heap."""
         self.proxies = Proxies()
@@ -79,14 +77,11 @@ class Expiry:
         self._let_go_unsent()
         self._ringed = None
         changed, now = False, Now(time.monotonic_ns(), time.time_ns())
-        self._wake(now.monotonic_ns)
+        while self._due and self._due[0][0] <= now.monotonic_ns:
+            holdings.registry.source(heapq.heappop(self._due)[1])
         seen = holdings.drain_thread(self._see)
-        for uuid in list(self._awake):
-            source = holdings.registry.source(uuid)
-            if source is None:
-                del self._awake[uuid]
-                continue
-            lives, lines = seen.get(uuid, (False, {}))
+        for source in holdings.registry.parts.awake:
+            lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, now)
             self._let_rest(source, lines, now.monotonic_ns)
         kept = holdings.registry.uuids
@@ -95,18 +90,10 @@ class Expiry:
         if changed:
             holdings.save(sync=False)
 
-    def _wake(self, now_ns: int) -> None:
-        """Who is open, was asked for, or is due may have changed."""
-        for repository in self._holdings.open_ones():
-            self._awake[repository.source.uuid] = None
-        self._awake.update(dict.fromkeys(self._holdings.take_asked()))
-        while self._due and self._due[0][0] <= now_ns:
-            self._awake[heapq.heappop(self._due)[1]] = None
-
     def _let_rest(self, source: SourceState, lines: dict[bytes, CData], now_ns: int) -> None:
         """Its log is shelved and nobody has it open, so nobody holds the source or a receiver of it; that is
         known of each, and until when each is kept. Until then, or until somebody asks for it, nothing of it
-        changes: a store may keep thousands."""
+        changes."""
         if not source.is_shelved or self._holdings.repository(source.uuid) is not None:
             return
         due = self._absences.due_ns((source.uuid,), self._forget_after_ns(source))
@@ -117,7 +104,7 @@ class Expiry:
             due = min(due, self._absences.due_ns((source.uuid, receiver.uuid), after))
         if due <= now_ns:
             return
-        self._awake.pop(source.uuid, None)
+        self._holdings.registry.parts.rest(source)
         if due < math.inf:
             heapq.heappush(self._due, (due, source.uuid))
 

@@ -110,8 +110,6 @@ class Holdings:
         self._began_ns = time.monotonic_ns()
         self._used_ns: dict[bytes, int] = {}
         """As :meth:`used_ns` says."""
-        self._asked: dict[bytes, None] = {}
-        """As :meth:`take_asked` says, in order."""
         self._over: dict[bytes, int] = {}
         """Sources whose logs were shelved and are open again, for who asked or a round: under which
         incarnation."""
@@ -166,7 +164,7 @@ class Holdings:
         """The state, into its file. Raises ReadOnlyError, OSError."""
         self._unsaved = self._owed = True
         try:
-            self._file.save(self.state, sync=sync)
+            self._file.save(self.state, sync=sync, sources=self.registry.parts.encoded())
         except ReadOnlyError as error:
             if self.read_only is None:
                 _log.error("store %s: %s", self.name, error)
@@ -211,7 +209,7 @@ class Holdings:
             Error, OSError: it cannot be opened now.
         """
         self._used_ns[source.uuid] = time.monotonic_ns()
-        self._asked[source.uuid] = None
+        self.registry.wake(source)
         found = self.repository(source.uuid)
         if found is None:
             try:
@@ -251,11 +249,6 @@ class Holdings:
     def is_over(self, source: SourceState) -> bool:
         """Its log is shelved, or was when nothing had begun that has not now."""
         return source.is_shelved or self._over.get(source.uuid) == source.incarnation
-
-    def take_asked(self) -> list[bytes]:
-        """The sources whose logs somebody has asked for since the last call."""
-        asked, self._asked = self._asked, {}
-        return list(asked)
 
     def used_ns(self, uuid: bytes) -> int:
         """When somebody asked for this source's log, or the store began. CLOCK_MONOTONIC."""
@@ -412,13 +405,13 @@ class Holdings:
         The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the
         next start. Raises ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
         """
-        place = self.registry.remove(source)
+        self.registry.remove(source)
         self.state.going.append(source.uuid)
         try:
             self.save()
         except (ReadOnlyError, OSError):  # it is kept, then
             self.state.going.remove(source.uuid)
-            self.registry.insert(place, source)
+            self.registry.add(source)
             raise
         self.changes.forget(source.uuid)
         self.drainer.remove(source.uuid)

@@ -46,7 +46,7 @@ class OperatorDesk:
     def deregister(self, request: wire.OperatorDeregister) -> wire.Answer:
         """Forgets a source with its messages, or one receiver of it. Refused while a living process holds it,
         unless forced."""
-        source = self._source(request.registration_id)
+        source = self._holdings.registry.registered(request.registration_id)
         if source is None:
             return self._unknown(request.id, request.registration_id)
         if not request.receiver_registration_id:
@@ -125,7 +125,7 @@ class OperatorDesk:
     def mark(self, request: wire.Mark) -> wire.Answer:
         """Durable when it is answered. Whole messages are marked: of one with several numbers, any of them
         names it."""
-        source = self._source(request.registration_id)
+        source = self._holdings.registry.registered(request.registration_id)
         if source is None:
             return self._unknown(request.id, request.registration_id)
         repository = self._holdings.ensure_repository(source)
@@ -164,10 +164,6 @@ class OperatorDesk:
         return first, last
 
     # --------------------------------------------------------------------------------------------------------
-
-    def _source(self, registration_id: int) -> SourceState | None:
-        kept = self._holdings.state.sources
-        return next((source for source in kept if source.registration_id == registration_id), None)
 
     def _unknown(self, request_id: int, registration_id: int) -> wire.Refused:
         kept = ", ".join(str(source.registration_id) for source in self._holdings.state.sources[: wire.PAGE_MAX])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..log.state_file import ReceiverState, SourceState, State
+from ..log.state_parts import StateParts
 from ..rules.expiry import UNSET, Timers
 from ..rules.registration import REG_ID_MAX, Refusal
 
@@ -34,7 +35,11 @@ def source_called(source: SourceState) -> str:
 
 class Registry:
     """Looks up and assigns. Changes ``state`` in place; the caller saves it before it answers. Sources come,
-    go and change their uuid here alone: a store may have thousands, and finds each at once."""
+    go and change their uuid here alone: a store may have thousands, and finds each at once.
+
+    A source *rests* when nothing of it changes until somebody looks it up here (engine/store/expiry.py says
+    when). What the state's file has of it holds until then, and no look at all sources looks at it.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -42,19 +47,31 @@ class Registry:
         self._by_session = {(each.topic, each.session_id): each for each in state.sources if each.session_id}
         self._given = self._used()
         """RegIDs that are used, or were in this life of the store."""
+        self.parts = StateParts(state.sources)
 
     @property
     def uuids(self) -> Set[bytes]:
         """Of all sources."""
         return self._by_uuid.keys()
 
+    def wake(self, source: SourceState) -> SourceState:
+        """Something of it may change from now on."""
+        self.parts.wake(source)
+        return source
+
     def source(self, uuid: bytes) -> SourceState | None:
         """The source with this identity."""
-        return self._by_uuid.get(uuid)
+        found = self._by_uuid.get(uuid)
+        return self.wake(found) if found is not None else None
 
     def sources(self, topic: str) -> list[SourceState]:
         """All on this topic; on every topic if it is empty."""
-        return [source for source in self.state.sources if topic in {"", source.topic}]
+        return [self.wake(source) for source in self.state.sources if topic in {"", source.topic}]
+
+    def registered(self, registration_id: int) -> SourceState | None:
+        """The source with this RegID."""
+        found = next((each for each in self.state.sources if each.registration_id == registration_id), None)
+        return self.wake(found) if found is not None else None
 
     def holders(self, registration_id: int) -> list[tuple[SourceState, ReceiverState | None]]:
         """Every registration with this RegID: a source, or receivers of different sources."""
@@ -63,7 +80,7 @@ class Registry:
             if source.registration_id == registration_id:
                 found.append((source, None))
             found += [(source, each) for each in source.receivers if each.registration_id == registration_id]
-        return found
+        return [(self.wake(source), receiver) for source, receiver in found]
 
     def claim_source(
         self, topic: str, registration_id: int, session_id: int, uuid: bytes, timers: Timers = UNSET
@@ -80,41 +97,42 @@ class Registry:
         if known is None and session_id:
             known = self._by_session.get((topic, session_id))
         elif known is None and registration_id:
-            known = next((each for each in self.state.sources if each.registration_id == registration_id), None)
+            known = self.registered(registration_id)
         if known is not None:
             if known.topic != topic:
                 return _topic_mismatch(known.registration_id, known.topic, topic)
-            return _contradiction(known, session_id) or (known, True)
+            return _contradiction(known, session_id) or (self.wake(known), True)
         if not session_id and registration_id and registration_id in self._used():
             return _in_use(registration_id, "receiver")
         chosen = registration_id if registration_id and not session_id else self._next()
         fresh = SourceState(
             uuid, topic, chosen, session_id, activity_timeout=timers.activity_ms, state_lifetime=timers.lifetime_ms
         )
-        self.insert(len(self.state.sources), fresh)
+        self.add(fresh)
         return fresh, False
 
-    def insert(self, place: int, source: SourceState) -> None:
-        """A source that is new, or is kept after all; ``place``: in the state's list."""
-        self.state.sources.insert(place, source)
+    def add(self, source: SourceState) -> None:
+        """One that is new, or is kept after all."""
+        self.state.sources.append(source)
+        self.parts.add(source)
         self._by_uuid[source.uuid] = source
         if source.session_id:
             self._by_session[source.topic, source.session_id] = source
         self._given.add(source.registration_id)
 
-    def remove(self, source: SourceState) -> int:
-        """Its place, as :meth:`insert` takes it."""
+    def remove(self, source: SourceState) -> None:
+        """It is not kept any more."""
         place = next(place for place, each in enumerate(self.state.sources) if each is source)
         del self.state.sources[place], self._by_uuid[source.uuid]
+        self.parts.remove(source)
         if self._by_session.get((source.topic, source.session_id)) is source:
             del self._by_session[source.topic, source.session_id]
-        return place
 
     def rename(self, source: SourceState, uuid: bytes) -> None:
         """Another identity."""
-        del self._by_uuid[source.uuid]
+        self.remove(source)
         source.uuid = uuid
-        self._by_uuid[uuid] = source
+        self.add(source)
 
     def claim_receiver(
         self, source: SourceState, topic: str, registration_id: int, session_id: int, uuid: bytes,

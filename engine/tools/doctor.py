@@ -140,10 +140,10 @@ def _membarrier() -> Finding:
 def _versions(domain: Domain) -> Iterator[Finding]:
     yield _extension()
     kinds = {"stream": lib.HF_KIND_STREAM, "board": lib.HF_KIND_BOARD, "bells": lib.HF_KIND_BELLS}
-    places = [(SHM_DIR / item.name, kinds[item.kind]) for item in domain.objects() if item.kind in kinds]
-    logs = [Path(store.info.logs) for store in store_files(domain) if store.info is not None]
-    places += [(path, lib.HF_KIND_HEAD) for folder in logs for path in sorted(folder.glob("*/head"))]
-    others = [str(path) for path, kind in places if _foreign_layout(path, kind)]
+    places = [(f"{SHM_DIR}/{item.name}", kinds[item.kind]) for item in domain.objects() if item.kind in kinds]
+    folders = [store.info.logs for store in store_files(domain) if store.info is not None]
+    places += [(f"{folder}/{log}/head", lib.HF_KIND_HEAD) for folder in folders for log in _names(folder)]
+    others = sorted(path for path, kind in places if _foreign_layout(path, kind))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         said = f"{others[0]}{more}: made by another version of holdfast"
@@ -153,7 +153,14 @@ def _versions(domain: Domain) -> Iterator[Finding]:
         yield Finding("version", ok=True, found=f"{len(places)} objects, all of layout {lib.HF_LAYOUT_VERSION}")
 
 
-def _foreign_layout(path: Path, kind: int) -> bool:
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _foreign_layout(path: str, kind: int) -> bool:
     """The preamble is done, and says another layout than this extension has for that kind of object."""
     try:
         fd = open_regular(path, os.O_RDONLY)
@@ -167,8 +174,8 @@ def _foreign_layout(path: Path, kind: int) -> bool:
         return False
     preamble = ffi.cast("struct hf_preamble *", ffi.from_buffer(data))
     ours = [(lib.hf_layout_version(kind), lib.hf_struct_hash(kind))]
-    if kind == lib.HF_KIND_HEAD:  # it is read, and its store makes it anew
-        ours.append((1, lib.hf_head_v1_hash()))
+    if kind == lib.HF_KIND_HEAD:  # they are read, and their store makes them anew
+        ours += [(1, lib.hf_head_v1_hash()), (1, lib.hf_head_rest_hash())]
     its_own = (preamble.layout_version, preamble.struct_hash) in ours and preamble.page_size == os.sysconf(
         "SC_PAGE_SIZE"
     )
@@ -309,7 +316,8 @@ def _taken(store: StoreFiles, logs: Path) -> Iterator[Finding]:
     limit, use = store.info.disk_limit, disk_use(logs, store.listed.sources, store.info.disk_limit)
     if not use.sources:
         return
-    said = f"store {store.name}: {use.sources} logs take {_mib(use.taken)} of files; each keeps {_mib(limit)} at most "
+    over = f"; {use.over} are of sources that are over, and stay as they are" if use.over else ""
+    said = f"store {store.name}: {use.sources} logs take {_mib(use.taken)} of files{over}; each keeps {_mib(limit)} at most "
     said += f"(repository-disk-file-size-limit): {_mib(use.most)} of files when all are full"
     if use.paced:
         said += f"; {use.paced} are receiver-paced: their limit counts payload, a message takes 32 bytes more, in steps of 32"

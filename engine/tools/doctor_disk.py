@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..native.runtime import Path, os
+from ..native.runtime import os
 from ..rules.log_sizes import most_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..log.state_file import SourceState
+    from ..native.runtime import Path
 
 __all__ = ["DiskUse", "disk_use"]
 
@@ -25,6 +27,8 @@ class DiskUse(NamedTuple):
     """Bytes of files now."""
     most: int
     """Bytes of files when all are full, without what the frames of receiver-paced messages take."""
+    over: int = 0
+    """Number of those that are shelved: they stay as they are until their source comes back."""
 
 
 def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:
@@ -32,22 +36,23 @@ def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:
     kept = [source for source in sources if source.repository == "disk"]
     taken = most = 0
     for source in kept:
-        taken += _allocated(logs / source.uuid.hex())
+        allocated = _allocated(f"{logs}/{source.uuid.hex()}")
+        taken += allocated
         own = source.paced.disk_limit if source.paced is not None else 0
-        most += most_bytes(own or limit, paced=source.paced is not None)
-    return DiskUse(len(kept), sum(source.paced is not None for source in kept), taken, most)
+        most += allocated if source.is_shelved else most_bytes(own or limit, paced=source.paced is not None)
+    paced, over = (source.paced is not None for source in kept), (source.is_shelved for source in kept)
+    return DiskUse(len(kept), sum(paced), taken, most, sum(over))
 
 
-def _allocated(log: Path) -> int:
+def _allocated(log: str) -> int:
     """Bytes of blocks that a directory's files take; files come and go meanwhile."""
     total = 0
     try:
-        names = os.listdir(log)
+        entries = os.scandir(log)
     except OSError:
         return 0
-    for name in names:
-        try:
-            total += os.lstat(log / name).st_blocks * 512
-        except OSError:
-            continue
+    with entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

@@ -129,6 +129,40 @@ static void a_durable_table_that_is_lost_is_not_replaced_by_the_one_before(void)
     finish(dir, "rot");
 }
 
+/* The table and the end that belongs to it, whatever has come since the reader looked. */
+static void a_view_has_the_table_and_its_end(void)
+{
+    struct hf_begin begins[HF_INCARNATIONS];
+    uint64_t next = 99;
+    int dir = kit_subdirectory(root, "view");
+    struct hf_log *log = kit_open(dir, disk());
+    struct hf_logr *r = kit_reader(dir);
+    CHECK_EQ(hf_logr_view(r, begins, &next), 0);
+    CHECK_EQ(next, 0);
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, EACH, PAYLOAD, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    CHECK_EQ(hf_logr_view(r, begins, &next), 1);
+    CHECK_EQ(next, EACH);
+    CHECK_EQ(hf_log_begin(log, 2, 4), HF_OK);
+    CHECK_EQ(hf_logr_view(r, begins, &next), 2);
+    CHECK_EQ(begins[1].start_sqn, 4);
+    CHECK_EQ(next, 4);
+    uint64_t newest = log->generation;
+    hf_log_close(log);
+    CHECK_EQ(hf_logr_view(r, begins, &next), 2);
+    CHECK_EQ(next, 4);
+    uint8_t file[HF_HEAD_BYTES];
+    load(dir, file);
+    file[HF_HEADER_PAGE * (1 + newest % 2) + offsetof(struct hf_begin_table, begins)] ^= 4;
+    put(dir, file, sizeof file);
+    struct hf_logr *later = kit_reader(dir);
+    CHECK_EQ(hf_logr_view(later, begins, &next), HF_DAMAGED);
+    hf_logr_close(later);
+    hf_logr_close(r);
+    finish(dir, "view");
+}
+
 /* ---- version 1 ---- */
 
 static void expect_old(int dir, uint64_t count)
@@ -404,6 +438,7 @@ int main(void)
     root = kit_directory();
     RUN(a_torn_write_leaves_the_old_table_or_the_new_one);
     RUN(a_durable_table_that_is_lost_is_not_replaced_by_the_one_before);
+    RUN(a_view_has_the_table_and_its_end);
     RUN(a_log_of_version_1_is_read_and_its_store_makes_the_head_anew);
     RUN(a_store_killed_while_it_makes_the_head_anew_leaves_one_of_the_two);
     RUN(a_head_whose_name_may_not_be_on_disk_is_made_once_more);

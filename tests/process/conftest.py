@@ -9,6 +9,7 @@ import pytest
 from support.changing_stores import received, sent
 from support.command_line import Program
 from support.stalled_store import Scene
+from support.whole_parts import check_parts
 
 import holdfast as hf
 from holdfast.engine.log import register
@@ -20,6 +21,8 @@ from holdfast.engine.store.store import Store, StoreConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+check_parts()
 
 
 class ThreadStore:

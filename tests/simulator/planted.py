@@ -176,7 +176,9 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     ),
     "the_state_is_not_synced": (
         Patch(
-            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
+            f"{STORE}/holdings.py",
+            "self._file.save(self.state, sync=sync, sources=",
+            "self._file.save(self.state, sync=False, sources=",
         ),
     ),
     "a_segment_is_as_large_as_what_is_kept": (

@@ -124,8 +124,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "a_registration_id_is_given_twice": (
         Patch(
             "engine/store/registry.py",
-            "        used = self._used()\n        candidate",
-            "        return self.state.next_registration_id\n        candidate",
+            "        candidate = self.state.next_registration_id\n        while candidate in",
+            "        return self.state.next_registration_id\n        while candidate in",
         ),
     ),
     "a_board_for_each_incarnation": (

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy
+from support.whole_parts import check_parts
 
 import holdfast
 from holdfast import events
@@ -31,6 +32,7 @@ shelf.IDLE_NS, shelf.LOOK_NS, shelf.PATIENCE_NS, shelf.BOARD_NS = 10_000_000, 50
 leaving.IDLE_NS, leaving.ANSWER_NS, finished.PATIENCE_NS = 10_000_000, 50_000_000, 20_000_000
 finished_source.STANDS_NS = 20_000_000
 """A seed lasts a second: a log that is over is closed in it and opened again, and receivers leave it."""
+check_parts()
 GIVES_UP_S = 2.0
 ASKS_AGAIN_S = 0.0001
 SIZES = (0, 0, 0, 50, 1500, 5000, 14000)

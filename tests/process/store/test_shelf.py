@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from support.leftovers import objects_of
 from support.receiving import received
+from support.shelved_logs import is_shelved, kept, over, shelve_at_once, shelved
 from support.three_stores import SHORT, SOURCE, everywhere, send
 from support.workers import until
 
@@ -39,29 +39,7 @@ ROOM_MAX = 3 * 4096
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is shelved as soon as it may be."""
-    monkeypatch.setattr(shelf, "IDLE_NS", 0)
-    monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
-    monkeypatch.setattr(shelf, "BOARD_NS", 0)
-
-
-def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:
-    """The identity of a source that has sent ``count`` messages, and has ended."""
-    with ctx.source("quotes", options={**SOURCE, "ume_session_id": session, "ume_store_name": list(stores)}) as src:
-        everywhere(src)
-        send(src, count)
-        return src.uuid
-
-
-def kept(store: ThreadStore, uuid: bytes) -> SourceState:
-    return next(source for source in store.store.state.sources if source.uuid == uuid)
-
-
-def is_shelved(store: ThreadStore, uuid: bytes) -> bool:
-    return store.store.holdings.repository(uuid) is None and kept(store, uuid).is_shelved
-
-
-def shelved(store: ThreadStore, *uuids: bytes) -> None:
-    until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
+    shelve_at_once(monkeypatch)
 
 
 def open_files() -> list[str]:
@@ -287,38 +265,6 @@ def test_what_is_shelved_is_forgotten_when_it_is_told(run_store: Callable[..., T
     with hf.Context() as ctx:
         over(ctx, 7)
         until("it is forgotten", lambda: store.store.state.sources == [] and not list(store.store.logs.iterdir()))
-
-
-def test_no_look_looks_at_what_rests_until_somebody_asks(run_store: Callable[..., ThreadStore]) -> None:
-    store = run_store("a", "disk", **{"source-check-interval": 5})
-    expiry = store.store._expiry
-
-    def rests() -> bool:
-        return is_shelved(store, uuid) and uuid not in expiry._awake
-
-    with hf.Context() as ctx:
-        uuid = over(ctx, 7)
-        until("all is known of it, and nothing changes", rests)
-        with ctx.receiver("quotes", options={"ume_session_id": 9}) as rcv:
-            assert rcv.receive(timeout=SHORT) is not None
-            until("it is looked at", lambda: uuid in expiry._awake)
-        until("it rests again", rests)
-        assert [receiver.gone_ns > 0 for receiver in kept(store, uuid).receivers] == [True]
-        assert expiry._due == [], "nothing of it ever goes"
-
-
-def test_who_comes_and_goes_between_two_looks_is_looked_at(run_store: Callable[..., ThreadStore]) -> None:
-    store = run_store("a", "disk", **{"source-check-interval": 5})
-    expiry = store.store._expiry
-    with hf.Context() as ctx:
-        uuid = over(ctx, 7)
-        until("it rests", lambda: is_shelved(store, uuid) and uuid not in expiry._awake)
-        expiry.due_s = math.inf
-        assert received(ctx, "quotes", 3, ume_session_id=9) == [b"0", b"1", b"2"]
-        shelved(store, uuid)
-        assert [receiver.gone_ns for receiver in kept(store, uuid).receivers] == [0]
-        expiry.due_s = 0.0
-        until("it is seen that it has left", lambda: kept(store, uuid).receivers[0].gone_ns)
 
 
 def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_store: Callable[..., ThreadStore]) -> None:

@@ -215,10 +215,10 @@ def test_a_source_is_found_under_the_uuid_that_it_has_now_and_by_its_session() -
     it.rename(one, b"3" * 16)
     assert (it.source(b"1" * 16), it.source(b"3" * 16)) == (None, one)
     assert source(it.claim_source("quotes", 0, 9, NEVER_SEEN)) == (one, True)
-    place = it.remove(one)
+    it.remove(one)
     assert (it.source(b"3" * 16), it.sources(""), set(it.uuids)) == (None, [two], {b"2" * 16})
-    it.insert(place, one)
-    assert [each.topic for each in it.state.sources] == ["quotes", "trades"], "where it was"
+    it.add(one)
+    assert [each.topic for each in it.state.sources] == ["trades", "quotes"]
     assert source(it.claim_source("quotes", 0, 9, NEVER_SEEN)) == (one, True)
     it.remove(one)
     fresh, old = source(it.claim_source("quotes", 0, 9, NEVER_SEEN))

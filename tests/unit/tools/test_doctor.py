@@ -165,9 +165,9 @@ def test_an_object_that_is_not_done_is_of_no_other_version(empty: Domain, data: 
     """Whoever makes it may be about to; what is not there at all neither."""
     board = SHM_DIR / empty.board_name(b"source of a test")
     kind = lib.HF_KIND_BOARD
-    assert not doctor._foreign_layout(board, kind)
+    assert not doctor._foreign_layout(str(board), kind)
     board.write_bytes(data)
-    assert not doctor._foreign_layout(board, kind)
+    assert not doctor._foreign_layout(str(board), kind)
 
 
 def test_a_store_whose_info_file_is_damaged_is_found_and_named(empty: Domain) -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-def source(name: str, repository: str = "disk", paced: int | None = None) -> Any:
+def source(name: str, repository: str = "disk", paced: int | None = None, *, shelved: bool = False) -> Any:
     limits = None if paced is None else SimpleNamespace(disk_limit=paced)
-    return SimpleNamespace(uuid=name.encode(), repository=repository, paced=limits)
+    return SimpleNamespace(uuid=name.encode(), repository=repository, paced=limits, is_shelved=shelved)
 
 
 def test_one_file_is_made_ahead() -> None:
@@ -29,16 +29,16 @@ def test_one_file_is_made_ahead() -> None:
 
 
 def test_blocks_are_counted_and_what_lies_in_memory_is_not(tmp_path: Path) -> None:
-    for name in "abc":
+    for name in "abce":
         log = tmp_path / name.encode().hex()
         log.mkdir()
         (log / "seg-0").write_bytes(bytes(8192))
         with (log / "sparse").open("wb") as file:
             file.truncate(MIB)
-    sources = [source("a"), source("b", "memory"), source("c", paced=8 * MIB), source("d")]
+    sources = [source("a"), source("b", "memory"), source("c", paced=8 * MIB), source("d"), source("e", shelved=True)]
     found = disk_use(tmp_path, sources, 64 * MIB)
-    most = 2 * most_bytes(64 * MIB, paced=False) + most_bytes(8 * MIB, paced=True)
-    assert found == DiskUse(3, 1, 2 * 8192, most)
+    most = 2 * most_bytes(64 * MIB, paced=False) + most_bytes(8 * MIB, paced=True) + 8192
+    assert found == DiskUse(4, 1, 3 * 8192, most, 1)
 
 
 def store(tmp_path: Path, limit: int, *sources: Any) -> Any:

@@ -1,0 +1,49 @@
+"""Sources that are over, and a store of this process that shelves their logs at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.three_stores import SOURCE, everywhere, send
+from support.workers import until
+
+from holdfast.engine.store import shelf
+
+if TYPE_CHECKING:
+    import pytest
+    from process.conftest import ThreadStore
+
+    import holdfast as hf
+    from holdfast.engine.log.state_file import SourceState
+
+__all__ = ["is_shelved", "kept", "over", "shelve_at_once", "shelved"]
+
+
+def shelve_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is shelved as soon as it may be."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 0)
+    monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
+    monkeypatch.setattr(shelf, "BOARD_NS", 0)
+
+
+def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:
+    """The identity of a source that has sent ``count`` messages, and has ended."""
+    with ctx.source("quotes", options={**SOURCE, "ume_session_id": session, "ume_store_name": list(stores)}) as src:
+        everywhere(src)
+        send(src, count)
+        return src.uuid
+
+
+def kept(store: ThreadStore, uuid: bytes) -> SourceState:
+    """What the store knows of a source."""
+    return next(source for source in store.store.state.sources if source.uuid == uuid)
+
+
+def is_shelved(store: ThreadStore, uuid: bytes) -> bool:
+    """Its log is closed, and the state says so."""
+    return store.store.holdings.repository(uuid) is None and kept(store, uuid).is_shelved
+
+
+def shelved(store: ThreadStore, *uuids: bytes) -> None:
+    """Waits until these are."""
+    until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
