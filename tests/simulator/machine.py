@@ -59,6 +59,7 @@ class Machine:
 
     def start_store(self, index: int) -> None:
         """A store's process begins."""
+        self.judge.told.starts(index)
         self.stores[index] = self._begin(self.shape.names[index], lambda process: programs.store(self, index, process))
 
     def start_source(self) -> None:

@@ -211,9 +211,9 @@ class Os:
         out = room(size)
         return bytes(ffi.buffer(out, answered(lib.sim_pread(fd, out, size, offset))))
 
-    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+    def pwrite(self, fd: int, data: bytes | bytearray, offset: int) -> int:
         """As os."""
-        return answered(lib.sim_pwrite(fd, data, len(data), offset))
+        return answered(lib.sim_pwrite(fd, ffi.from_buffer(data), len(data), offset))
 
     def write(self, fd: int, data: bytes) -> int:
         """As os."""

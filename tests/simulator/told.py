@@ -32,6 +32,10 @@ class Told:
         self._unrecorded: set[str] = set()
         """Stores whose disks have been read-only: what they grant then, they say, is not recorded."""
 
+        self._replaced: set[str] = set()
+        """Stores that have not started since their files were replaced: what a program hears of them is of
+        before."""
+
     def _stores(self, index: int) -> str:
         return self._shape.names[index]
 
@@ -39,7 +43,7 @@ class Told:
 
     def registers(self, store: str, registration_id: int, who: str) -> None:
         """RegistrationSuccess: a RegID is one participant's, and nobody else ever gets it."""
-        if store in self._unrecorded:
+        if store in self._unrecorded | self._replaced:
             return
         whose = self._ids.setdefault(store, {}).setdefault(registration_id, who)
         if whose != who:
@@ -116,8 +120,13 @@ class Told:
     def restored(self, index: int) -> None:
         """A store's files are others: what it has given and forgotten, it does not know."""
         self._ids.pop(self._stores(index), None)
+        self._replaced.add(self._stores(index))
         self._forgotten.pop(self._stores(index), None)
         self._moved.add(index)
+
+    def starts(self, index: int) -> None:
+        """A store does."""
+        self._replaced.discard(self._stores(index))
 
     def swapped(self, *both: int) -> None:
         """Each of two stores has the other one's files."""
@@ -125,8 +134,9 @@ class Told:
         for known in (self._ids, self._forgotten):
             there: dict[str, Any] = {one: known.pop(other, None), other: known.pop(one, None)}
             known.update({store: what for store, what in there.items() if what is not None})
-        if len(self._unrecorded & {one, other}) == 1:
-            self._unrecorded ^= {one, other}
+        for some in (self._unrecorded, self._replaced):
+            if len(some & {one, other}) == 1:
+                some ^= {one, other}
         self._moved.update(both)
 
     # Stability ----------------------------------------------------------------------------------------------
