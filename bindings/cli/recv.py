@@ -93,7 +93,8 @@ class _End:
     def reached(self, receiver: Receiver) -> bool:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
         in."""
-        if receiver.finished.is_reading:
+        finished, late = receiver.finished, time.monotonic() > self._deadline
+        if finished.is_reading and not late:
             return False
         wanted = snapshot.ends(self._place, self._topic)
         at = {
@@ -107,9 +108,15 @@ class _End:
             if (number := receiver.finished.reached(bytes.fromhex(uuid)))
         }
         missing = {uuid for uuid in wanted.keys() - at.keys() if wanted[uuid]}
-        if missing and time.monotonic() > self._deadline:
+        if finished.is_reading:
+            missing = {uuid for uuid in missing if not finished.is_over(bytes.fromhex(uuid))}
+        if missing and late:
             raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")
-        return not missing and all(at.get(uuid, 0) >= number for uuid, number in wanted.items())
+        return (
+            not missing
+            and not finished.is_reading
+            and all(at.get(uuid, 0) >= number for uuid, number in wanted.items())
+        )
 
 
 class _Output:

@@ -284,6 +284,9 @@ class StateFile:
         self._doubts = doubts
         self._anew = {0, 1} if doubts is None else set[int]()
         """Slots that are to be written as new files."""
+        self._whole = set[int]()
+        """Slots that are to be written whole, for this process has not yet: what the cache has of them need
+        not be on disk."""
         self._generation = 0
         self._on_disk = True
         """The newest slot is."""
@@ -309,6 +312,7 @@ class StateFile:
             self._anew = {0, 1}
             return None
         self._on_disk = False  # who knows how it was written
+        self._whole = {0, 1}
         doubt = self._doubt(state)
         if doubt is not None and doubt:
             self._anew = {0, 1}
@@ -365,7 +369,9 @@ class StateFile:
             return True
         if not self._on_disk:
             self._sync_newest(state)
-        self._write(path, os.O_CREAT, data, state, sync=sync)
+        slot = generation % 2
+        self._write(path, os.O_CREAT, data, state, sync=sync, whole=slot in self._whole)
+        self._whole.discard(slot)
         return sync
 
     def require_writable(self) -> None:
@@ -387,10 +393,10 @@ class StateFile:
         made.rename(path)
         self._sync(sync_directory, self.directory, state)
 
-    def _write(self, path: Path, flags: int, data: bytearray, state: State, *, sync: bool) -> None:
+    def _write(self, path: Path, flags: int, data: bytearray, state: State, *, sync: bool, whole: bool = True) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
-            for start, end in _differing(fd, data):
+            for start, end in [(0, len(data))] if whole else _differing(fd, data):
                 while start < end:
                     start += os.pwrite(fd, data[start:end], start)
             if sync:

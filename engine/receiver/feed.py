@@ -265,6 +265,7 @@ class Feed(Served):
         if self._look():
             return True
         if self.parting:
+            self.logs.close()  # by this thread, which reads there
             self.parted = True
             self._listener.parted()
         return False

@@ -81,6 +81,7 @@ class _Said:
     """Store -> the directory of its log."""
     known: dict[str, Forgotten] = field(default_factory=dict)
     """Store -> what it knows the session of this receiver by."""
+    queued: bool = False
     tried: bool = False
     """It was read as far as can be; no store has said more since."""
 
@@ -156,7 +157,8 @@ class Finished:
 
     def _consider(self, said: _Said) -> None:
         """It is read, if there is something for this receiver."""
-        if self._has_news(said) and not self._closed:
+        if self._has_news(said) and not self._closed and not said.queued:
+            said.queued = True
             heapq.heappush(self._queue, (said.first_ns, said.found.uuid))
 
     def _has_news(self, said: _Said) -> bool:
@@ -217,7 +219,7 @@ class Finished:
         if not all_said() and now_ns - self._since_ns < PATIENCE_NS:
             return
         while self._queue and self._begin_next(now_ns):
-            heapq.heappop(self._queue)
+            self._said[heapq.heappop(self._queue)[1]].queued = False
 
     def _begin_next(self, now_ns: int) -> bool:
         """Begins with the first one of the queue. False: not yet."""

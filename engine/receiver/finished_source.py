@@ -45,6 +45,8 @@ class _FinishedFeed(Feed):
     """It is about to look for the first time. The receiving thread."""
     rings = False
     """The context's thread is to wake when all of it is delivered, for more is to lie ready."""
+    _ended_at = -1
+    """Number behind the last one when :meth:`_at_end` was done."""
     fresh = True
     """Nobody has looked yet: it is worth a look."""
     waits_ns = 0
@@ -56,28 +58,30 @@ class _FinishedFeed(Feed):
 
     def receive(self, slot: Slot) -> bool:
         """As Feed."""
-        found = self._may_deliver() and super().receive(slot)
-        if found:
-            self._ring_at_end()
-        return found
+        return self._may_deliver() and super().receive(slot)
 
     def batch(self, entries: CData, maximum: int, max_bytes: int) -> View | None:
         """As Feed."""
-        view = super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
-        if view is not None:
-            self._ring_at_end()
-        return view
+        return super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
 
-    def _ring_at_end(self) -> None:
-        if self.rings and self._next >= self.stop:
-            self._listener.parted()
+    def _at_end(self) -> None:
+        """All of it is delivered, and counted. The receiving thread, which reads in the logs, closes them;
+        where more is to come, they are opened again."""
+        if self._ended_at != self.stop:
+            self._ended_at = self.stop
+            self.logs.close()
+            if self.rings:
+                self._listener.parted()
 
     def ready(self) -> bool:
         """As Feed."""
         return self.comes() and (self.fresh or super().ready())
 
     def _may_deliver(self) -> bool:
-        if self._next >= self.stop or not self.comes():
+        if self._next >= self.stop:
+            self._at_end()
+            return False
+        if not self.comes():
             return False
         if self.fresh:
             self.fresh = False
@@ -110,7 +114,7 @@ class FinishedSource(DeliveryController):
         before: FinishedSource | None, logs: Mapping[str, str], *, rings: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(receiver, found)
-        self._logs = logs
+        self.registrar.said = logs
         self._rings = rings
         self._range = low, following
         self._before = before
@@ -129,7 +133,7 @@ class FinishedSource(DeliveryController):
 
     def _ready(self) -> None:
         low, following = self._range
-        logs = Logs([path for path in self.registrar.log_paths(self._logs) if path])
+        logs = Logs([path for path in self.registrar.log_paths() if path])
         self._begun = logs.begun = self.found.incarnation, self.found.start_sqn
         if self._resumes is not None:
             incarnation, number = self._resumes

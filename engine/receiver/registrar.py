@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Registered", "Registrar"]
 
 _log = logging.getLogger("holdfast")
-NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -75,6 +74,8 @@ class Registrar:
         """As the newest SRI says."""
         self._machine = self._new_machine()
         self.deregistration: ReceiverDeregistration | None = None
+        self.said: Mapping[str, str] = {}
+        """Directories of the source's log, where a store has told of them without a registration."""
         self._waits_since_ns = 0
         """CLOCK_REALTIME; 0: it does not wait."""
         self._names = 0
@@ -409,11 +410,11 @@ class Registrar:
         held = [grant for grant in self._machine.grants() if grant.uuid == uuid]
         return uuid, held[0].registration_id if held else 0
 
-    def log_paths(self, said: Mapping[str, str] = NOTHING) -> list[str]:
-        """Directories of the source's log, one per store: as granted, else as ``said``, else as the store's
-        info file says, else empty."""
+    def log_paths(self) -> list[str]:
+        """Directories of the source's log, one per store: as granted, else as :attr:`said`, else as the
+        store's info file says, else empty."""
         return [
-            store.answer.log if store.answer is not None else said.get(store.name) or self._log_of(store.name)
+            store.answer.log if store.answer is not None else self.said.get(store.name) or self._log_of(store.name)
             for store in self.stores
         ]
 

@@ -49,7 +49,9 @@ class Expiry:
         self._receivers = receivers
         self._absences = Absences()
         self._due: list[tuple[float, bytes]] = []
-        """When to look at sources that rest, and at which; a heap."""
+        """When to look at sources that rest, and at which; a heap. What :attr:`_due_of` does not say is
+        over."""
+        self._due_of: dict[bytes, float] = {}
         self.proxies = Proxies()
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
@@ -78,7 +80,10 @@ class Expiry:
         self._ringed = None
         changed, now = False, Now(time.monotonic_ns(), time.time_ns())
         while self._due and self._due[0][0] <= now.monotonic_ns:
-            holdings.registry.source(heapq.heappop(self._due)[1])
+            due, uuid = heapq.heappop(self._due)
+            if self._due_of.get(uuid) == due:
+                del self._due_of[uuid]
+                holdings.registry.source(uuid)
         seen = holdings.drain_thread(self._see)
         for source in holdings.registry.parts.awake:
             lives, lines = seen.get(source.uuid, (False, {}))
@@ -105,7 +110,8 @@ class Expiry:
         if due <= now_ns:
             return
         self._holdings.registry.parts.rest(source)
-        if due < math.inf:
+        if due < math.inf and self._due_of.get(source.uuid) != due:
+            self._due_of[source.uuid] = due
             heapq.heappush(self._due, (due, source.uuid))
 
     def _forget_after_ns(self, source: SourceState) -> int | None:

@@ -45,8 +45,6 @@ class Registry:
         self.state = state
         self._by_uuid = {source.uuid: source for source in state.sources}
         self._by_session = {(each.topic, each.session_id): each for each in state.sources if each.session_id}
-        self._given = self._used()
-        """RegIDs that are used, or were in this life of the store."""
         self.parts = StateParts(state.sources)
 
     @property
@@ -102,7 +100,7 @@ class Registry:
             if known.topic != topic:
                 return _topic_mismatch(known.registration_id, known.topic, topic)
             return _contradiction(known, session_id) or (self.wake(known), True)
-        if not session_id and registration_id and registration_id in self._used():
+        if not session_id and registration_id and self._is_used(registration_id):
             return _in_use(registration_id, "receiver")
         chosen = registration_id if registration_id and not session_id else self._next()
         fresh = SourceState(
@@ -118,7 +116,6 @@ class Registry:
         self._by_uuid[source.uuid] = source
         if source.session_id:
             self._by_session[source.topic, source.session_id] = source
-        self._given.add(source.registration_id)
 
     def remove(self, source: SourceState) -> None:
         """It is not kept any more."""
@@ -157,19 +154,19 @@ class Registry:
             uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False, ephemeral=ephemeral
         )
         source.receivers.append(fresh)
-        self._given.add(chosen)
         return fresh, False
 
-    def _used(self) -> set[int]:
-        used = {source.registration_id for source in self.state.sources}
-        for source in self.state.sources:
-            used.update(receiver.registration_id for receiver in source.receivers)
-        return used
+    def _is_used(self, registration_id: int) -> bool:
+        return any(
+            source.registration_id == registration_id
+            or any(receiver.registration_id == registration_id for receiver in source.receivers)
+            for source in self.state.sources
+        )
 
     def _next(self) -> int:
         """The next free RegID of the store's own series."""
         candidate = self.state.next_registration_id
-        while candidate in self._given or candidate == 0:
+        while candidate == 0 or self._is_used(candidate):
             candidate = candidate + 1 if candidate < REG_ID_MAX else 1
         self.state.next_registration_id = candidate + 1 if candidate < REG_ID_MAX else 1
         return candidate

@@ -143,14 +143,19 @@ def _versions(domain: Domain) -> Iterator[Finding]:
     places = [(f"{SHM_DIR}/{item.name}", kinds[item.kind]) for item in domain.objects() if item.kind in kinds]
     folders = [store.info.logs for store in store_files(domain) if store.info is not None]
     places += [(f"{folder}/{log}/head", lib.HF_KIND_HEAD) for folder in folders for log in _names(folder)]
-    others = sorted(path for path, kind in places if _foreign_layout(path, kind))
+    looked = {path: _foreign_layout(path, kind) for path, kind in places}
+    others = sorted(path for path, foreign in looked.items() if foreign)
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         said = f"{others[0]}{more}: made by another version of holdfast"
         remedy = "run one version in a domain: that one, or holdfast gc --all when nothing runs; logs: use that version"
         yield Finding("version", ok=False, found=said, remedy=remedy)
     else:
-        yield Finding("version", ok=True, found=f"{len(places)} objects, all of layout {lib.HF_LAYOUT_VERSION}")
+        yield Finding(
+            "version",
+            ok=True,
+            found=f"{len(looked) - list(looked.values()).count(None)} objects, all of layout {lib.HF_LAYOUT_VERSION}",
+        )
 
 
 def _names(folder: str) -> list[str]:
@@ -160,12 +165,13 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _foreign_layout(path: str, kind: int) -> bool:
-    """The preamble is done, and says another layout than this extension has for that kind of object."""
+def _foreign_layout(path: str, kind: int) -> bool | None:
+    """The preamble is done, and says another layout than this extension has for that kind of object. None: it
+    is not there, or not ours."""
     try:
         fd = open_regular(path, os.O_RDONLY)
-    except (Error, OSError):  # gone meanwhile, or not ours
-        return False
+    except (Error, OSError):
+        return None
     try:
         data = os.read(fd, ffi.sizeof("struct hf_preamble"))
     finally:

@@ -124,8 +124,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "a_registration_id_is_given_twice": (
         Patch(
             "engine/store/registry.py",
-            "        candidate = self.state.next_registration_id\n        while candidate in",
-            "        return self.state.next_registration_id\n        while candidate in",
+            "        candidate = self.state.next_registration_id\n        while candidate",
+            "        return self.state.next_registration_id\n        while candidate",
         ),
     ),
     "a_board_for_each_incarnation": (

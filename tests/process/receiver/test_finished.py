@@ -3,6 +3,9 @@ finished_source.py, leaving.py)."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -271,3 +274,39 @@ def test_one_that_was_left_alone_goes_on_where_it_was(run_store: Callable[..., T
         until("the store has told of them", lambda: len(rcv.finished.left) == MANY)
         life(2, 3)
         assert take(rcv, 3) == [2, 3, 4]
+
+
+def open_logs(uuids: Sequence[bytes]) -> list[str]:
+    """Descriptors of this process that lead into logs of these sources."""
+    found: list[str] = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in found if any(uuid.hex() in path for uuid in uuids)]
+
+
+@pytest.mark.parametrize("session", [0, SESSION])
+def test_what_was_read_keeps_no_descriptor(run_store: Callable[..., ThreadStore], session: int) -> None:
+    """Nor is it left to the next collection of garbage."""
+    store = run_store("a", "disk", **{"holdfast-scrub-interval": 0})
+    uuids = over([store], 2 * MANY)
+    gc.collect()
+    gc.disable()
+    try:
+        with hf.Context() as ctx, ctx.receiver("quotes", options={"ume_session_id": session}) as rcv:
+            assert come(rcv, len(names(uuids))) == names(uuids)
+            until("all are let go", lambda: is_left(rcv))
+            until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
+            assert open_logs(uuids) == []
+    finally:
+        gc.enable()
+
+
+def test_a_context_is_not_woken_for_each_of_them(run_store: Callable[..., ThreadStore]) -> None:
+    """Nobody hears of an acknowledgement."""
+    uuids = over([run_store("a", "disk")])
+    with hf.Context() as ctx, ctx.receiver("quotes") as rcv:
+        until("all lie ready", lambda: len(rcv.controllers) == MANY)
+        rcv.deadline()
+        assert [controller.dozing for controller in rcv.controllers] == [False] * MANY
+        assert come(rcv, len(names(uuids))) == names(uuids)

@@ -283,6 +283,27 @@ def test_one_source_among_thousands_costs_some_pages(
         assert StateFile(tmp_path).load() == state
 
 
+def test_each_process_writes_both_slots_whole_once(
+    tmp_path: Path, doubts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the cache has of them need not be on disk: of a sync that failed before, a doubt may be lost."""
+    file, state, written = StateFile(tmp_path, doubts), _many(2000), list[int]()
+    for _ in range(3):
+        file.save(state)
+    again, pwrite = StateFile(tmp_path, doubts), os.pwrite
+    assert again.load() == state
+
+    def counted(fd: int, data: bytes, at: int) -> int:
+        written.append(len(data))
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    for _ in range(4):
+        again.save(state)
+    whole = (tmp_path / "state.0").stat().st_size
+    assert written == [whole, whole, 4096, 4096]
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_whatever_a_slot_held_it_holds_the_state_afterwards(data: st.DataObject) -> None:
