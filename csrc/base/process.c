@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "base/boot.h"
 #include "base/failpoint.h"
 #include "base/status.h"
 
@@ -43,8 +42,6 @@ struct self {
      * is no such page, the plain word serves, and only forks that run the fork handlers are noticed. */
     volatile uint64_t *word;
     volatile uint64_t plain_word;
-    uint64_t boot[2]; /* hf_boot_id: no process outlives it. Who reads the file first writes it; two write the same */
-    uint32_t booted;  /* boot is whole. Stored by release after it; pairs with the acquire of hf_boot_id */
 };
 
 static struct self only = {.mutex = PTHREAD_MUTEX_INITIALIZER, .word = &only.plain_word};
@@ -410,12 +407,30 @@ int64_t hf_process_pid(int domain_fd, uint64_t owner)
 }
 
 /* The first `size - 1` bytes of a small file in /proc, NUL-terminated. Returns their number, 0 on failure. */
+static size_t read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    ssize_t got;
+    do {
+        got = read(fd, text, size - 1);
+    } while (got < 0 && errno == EINTR);
+    close(fd);
+    if (got < 0) {
+        got = 0;
+    }
+    text[got] = '\0';
+    return (size_t)got;
+}
+
 uint64_t hf_process_start(uint32_t pid)
 {
     char path[PATH_BYTES];
     char text[1024];
     snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    if (pid == 0 || hf_read_text(path, text, sizeof(text)) == 0) {
+    if (pid == 0 || read_text(path, text, sizeof(text)) == 0) {
         return 0;
     }
     char *rest = strrchr(text, ')'); /* the command's name, field 2, may itself hold spaces and parentheses */
@@ -437,20 +452,25 @@ uint64_t hf_process_start(uint32_t pid)
 
 int64_t hf_boot_id(uint8_t *out16)
 {
-    uint64_t words[2] = {0, 0};
-    if (!hf_load_acquire_u32(&self->booted)) {
-        int64_t status = hf_read_boot_id((uint8_t *)words);
-        if (status != HF_OK) {
-            return status;
-        }
-        hf_store_relaxed_u64(&self->boot[0], words[0]);
-        hf_store_relaxed_u64(&self->boot[1], words[1]);
-        hf_store_release_u32(&self->booted, 1);
+    char text[64];
+    if (read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)) == 0) {
+        return HF_ERRNO - ENOENT;
     }
-    words[0] = hf_load_relaxed_u64(&self->boot[0]);
-    words[1] = hf_load_relaxed_u64(&self->boot[1]);
-    memcpy(out16, words, sizeof words);
-    return HF_OK;
+    memset(out16, 0, 16);
+    int digits = 0;
+    for (const char *at = text; *at != '\0' && *at != '\n'; at++) {
+        const char *hex = "0123456789abcdef";
+        const char *digit = strchr(hex, *at);
+        if (*at == '-') {
+            continue;
+        }
+        if (digit == NULL || digits == 32) {
+            return HF_DAMAGED;
+        }
+        out16[digits / 2] = (uint8_t)(out16[digits / 2] << 4 | (digit - hex));
+        digits++;
+    }
+    return digits == 32 ? HF_OK : HF_DAMAGED;
 }
 
 /* ---- membarrier ---- */
