@@ -58,17 +58,24 @@ def _verb(dry_run: bool) -> str:
 
 
 def _forget(domain: Domain, each: Candidate, older_ns: int, timeout: float, *, force: bool) -> Iterator[str]:
-    """What a store says that does not do it. The source is looked at once more: others may have been waited
-    for meanwhile."""
+    """What a store says that does not do it. The source is looked at once more, for others may have been
+    waited for meanwhile; and the store looks whether it is as it was seen."""
     again = [now for now in candidates(domain, older_ns, each.topic, force=force) if now.uuid == each.uuid]
     if not again or again[0].keep or again[0].next != each.next:
         yield (again[0].keep or "it has sent more meanwhile") if again else "no store keeps it any more"
         return
-    for store, registration_id in sorted(each.registration_ids.items()):
+    for store, registration_id in sorted(again[0].registration_ids.items()):
         try:
-            ask(domain, store, wire.OperatorDeregister(FIRST, registration_id, 0, False), timeout)
-        except Error as error:
+            source = bytes.fromhex(each.uuid)
+            ask(
+                domain,
+                store,
+                wire.OperatorDeregister(FIRST, registration_id, 0, False, source, each.next, force),
+                timeout,
+            )
+        except Error as error:  # it may live again: what the others have of it stays
             yield f"store {store}: {error}"
+            return
 
 
 def _named(each: Candidate) -> str:

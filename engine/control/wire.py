@@ -336,6 +336,12 @@ class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True)
     """0: the source, with its messages and its receivers."""
     force: bool = False
     """Also while a living process holds it."""
+    source: bytes = b""
+    """Only if the source is this one: its RegID may be another one's by now. Empty: whatever it is."""
+    seen: int = -1
+    """Only if no message has this number or a later one: nobody has looked at that. -1: whatever it has."""
+    owed: bool = True
+    """Also if a receiver has not acknowledged all of it."""
 
 
 class Expelled(msgspec.Struct, tag="expelled", frozen=True):

@@ -47,6 +47,8 @@ _log = logging.getLogger("holdfast")
 
 ROWS = 16384
 BYTES = 16 << 20
+OVERTAKEN_MAX = 8
+"""Tries to find the first message of a ring whose source overtakes the look."""
 """Of one piece; a single larger message makes one alone."""
 
 
@@ -180,8 +182,16 @@ class _Source:
             logs.close()
         if found is not None:
             return kept.oldest, *found
-        first = self._ring.first_sent(self._block, self._stop) if self._ring is not None else None
-        return first if first is not None else (self._stop, self._stop, FOR_EVER)
+        if kept.logs and kept.oldest < kept.any_next:
+            return kept.oldest, kept.any_next - 1, FOR_EVER  # who reads it is told why it cannot be read
+        if self._ring is None:
+            return self._stop, self._stop, FOR_EVER
+        for _ in range(OVERTAKEN_MAX):
+            first = self._ring.first_sent(self._block, self._stop)
+            if first is not None:
+                return first
+        oldest = self._ring.oldest()
+        return self._stop if oldest is None else min(oldest, self._stop), self._stop - 1, FOR_EVER
 
     def _since(self, when: Sent, oldest: int) -> int:
         """The first number that was sent then or later."""

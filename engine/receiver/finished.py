@@ -116,9 +116,8 @@ class Finished:
         self._session_id = session_id
         options = receiver.options
         callbacks = options.ume_registration_extended_function, options.ume_recovery_sequence_number_info_function
-        chosen = receiver.chosen is None or receiver.chosen.place == "earliest"
-        self._nameless = not session_id and callbacks == (None, None) and chosen
-        """It may read without being registered."""
+        self._nameless = not session_id and callbacks == (None, None) and receiver.chosen is None
+        """It may read without being registered. A start that the program chose is worked out by all logs."""
         self._said: dict[bytes, _Said] = {}
         self._queue: list[tuple[int, bytes]] = []
         self._since_ns = 0

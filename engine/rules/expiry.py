@@ -39,6 +39,10 @@ def forget_after_ns(client: Timers, store: Timers) -> int | None:
     return max(activity, lifetime) * 1_000_000 if lifetime else None
 
 
+ASKS_NS = 1_000_000_000
+"""Where the activity timeout is 0: a process that is connected has asked for its registration by then."""
+
+
 class End(NamedTuple):
     """What a store knows of the end of an ephemeral receiver that nobody holds just now."""
 
@@ -58,7 +62,7 @@ def ephemeral_after_ns(end: End, activity_ns: int) -> int | None:
     """
     if end.left or end.dead:
         return 0
-    return activity_ns if end.connected else None
+    return activity_ns or ASKS_NS if end.connected else None
 
 
 class Now(NamedTuple):

@@ -156,8 +156,9 @@ class Expiry:
         source.gone_ns = gone_ns
         # Of a log that cannot be opened nobody has looked who has a line.
         known = source.is_shelved or self._holdings.repository(source.uuid) is not None
+        shelved = source.is_shelved
         for receiver in list(source.receivers) if known else []:
-            changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
+            changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now, shelved=shelved)
         return changed
 
     def _look_at_proxy(self, source: SourceState, held: bool, activity_ms: int, now: Now) -> None:
@@ -213,7 +214,10 @@ class Expiry:
         if changes:
             self._stands_in(self.proxies.standing)
 
-    def _look_at_receiver(self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now) -> bool:
+    def _look_at_receiver(
+        self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now, *, shelved: bool
+    ) -> bool:
+        """``shelved``: its log was at this look's beginning, so that nobody has looked at its board."""
         key = (source.uuid, receiver.uuid)
         held = self._receivers.holder(source, receiver, line) is not None
         after = None if held else self._receivers.forget_after_ns(source, receiver, line)
@@ -222,7 +226,7 @@ class Expiry:
             self._absences.forget(key)
             self._receivers.drop(source, receiver)
             return True
-        if over and source.is_shelved:  # with the log, its line on the board is looked at
+        if over and shelved:  # with the log, its line on the board is looked at
             self._holdings.take_down(source)
             over = False
         if over:

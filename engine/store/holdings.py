@@ -209,7 +209,7 @@ class Holdings:
             Error, OSError: it cannot be opened now.
         """
         self._used_ns[source.uuid] = time.monotonic_ns()
-        self.registry.wake(source)
+        self.registry.parts.wake(source)
         found = self.repository(source.uuid)
         if found is None:
             try:

@@ -66,6 +66,10 @@ class OperatorDesk:
         if holder is not None and not request.force:
             return self._held(request.id, source, *holder)
         stored = holdings.held(source)
+        changed = self._changed(request, source, stored)
+        if changed:
+            text = f"{called(source.registration_id, source.session_id)} {changed} at store {holdings.name}"
+            return wire.Refused(request.id, "usage", text)
         concerned = self._concerned(source, holder[0] if holder is not None else 0)
         only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
         self._sources.forget(source, names=only_here)
@@ -74,6 +78,20 @@ class OperatorDesk:
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, stored)
+
+    def _changed(self, request: wire.OperatorDeregister, source: SourceState, stored: int) -> str:
+        """What is not as the operator has seen it; empty: all is."""
+        if request.source not in {b"", source.uuid}:
+            return "is another source by now"
+        if 0 <= request.seen < stored:
+            return f"has messages up to number {stored - 1}, which nobody has looked at,"
+        if not request.owed:
+            acks.save(self._holdings)
+            owed = [each for each in source.receivers if not each.ephemeral and each.ack < stored]
+            if owed:
+                name = called(owed[0].registration_id, owed[0].session_id)
+                return f"is owed to receiver {name}, which has not acknowledged all of it,"
+        return ""
 
     def _deregister_receiver(
         self, request: wire.OperatorDeregister, source: SourceState, receiver: ReceiverState

@@ -26,7 +26,7 @@ def store_limits(domain: Domain) -> Iterator[Finding]:
     for store in running:
         assert store.info is not None
         pid = store.info.pid
-        uses = uses_of(pid)
+        uses = uses_of(pid) if store.is_seen else []
         if not uses:
             said = f"store {store.name}: limits and use of process {pid} cannot be read"
             yield Finding("limits", ok=False, found=said, remedy="run this as the store's user, in its pid namespace")
@@ -35,7 +35,7 @@ def store_limits(domain: Domain) -> Iterator[Finding]:
             said = f"store {store.name}: {use}"
             remedy = f"from {NEAR} % on, new sources may soon be refused: {use.remedy}" if near else ""
             yield Finding("limits", ok=not near, found=said, remedy=remedy)
-        size = file_size_limit(pid)
+        size = file_size_limit(pid) if uses else None
         if size is not None:
             said = f"store {store.name}: RLIMIT_FSIZE of process {pid} is {size:,} bytes"
             remedy = "ulimit -f unlimited, and start it again: logs are files, and a write beyond the limit fails"

@@ -156,6 +156,11 @@ class _Sweep:
             return self.everything, f"{gone}, and it is damaged (removed by --all)"
         if end[0] == header.start_sqn:
             return True, f"{gone}, nothing was sent in it"
+        if declared_stores(mapping) is None and any(store.listed is None for store in self.stores):
+            return (
+                self.everything,
+                f"{gone}, and the state of a store that may know it cannot be read (removed by --all)",
+            )
         names = self._declared(mapping)
         lacking = [name for name, store in names.items() if self._held(store, mapping.uuid) < end[0]]
         if not lacking:
@@ -334,8 +339,8 @@ class _Sweep:
         return [(folder / name, int(lib.hf_process_alive(self.domain.fd, token, 0, 0))) for name, token in tokens]
 
     def _lock(self, path: Path, alive: int) -> Item | None:
-        if alive != 0:
-            return None
+        if alive != 0 or lib.hf_process_alive(self.domain.fd, int(path.name, 16) << 16, 0, 0) != 0:
+            return None  # asked once more: it may have been starting at the first look
         try:
             found = path.stat()
         except FileNotFoundError:

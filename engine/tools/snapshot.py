@@ -170,6 +170,11 @@ class StoreFiles:
         """It ran when somebody asked first."""
         return self.state == "running"
 
+    @property
+    def is_seen(self) -> bool:
+        """The process that has its pid here is the store's: in another pid namespace it is any other one."""
+        return self.info is not None and lib.hf_process_start(self.info.pid) == self.info.start
+
     def source(self, uuid: bytes) -> SourceState | None:
         """What the state says of a source."""
         return self._kept.get(uuid)
@@ -198,7 +203,7 @@ class StoreFiles:
         if info is None:
             return StoreRow(self.name, "unknown", "", "", 0, kept)
         sealed = info.read_only and self.state == "running"
-        uses = uses_of(info.pid) if self.state == "running" else []
+        uses = uses_of(info.pid) if self.state == "running" and self.is_seen else []
         near = [str(use) for use in uses if is_near(use.used, use.most)]
         return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed, near)
 

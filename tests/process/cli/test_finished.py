@@ -11,6 +11,8 @@ from support.command_line import Program, one_error, run, stat, until
 
 from holdfast.cli import store_finished
 from holdfast.cli.store_finished import age_ns, deregister_finished
+from holdfast.engine.control.request import ask
+from holdfast.engine.errors import Error
 from holdfast.engine.tools.finished import Candidate, candidates
 
 if TYPE_CHECKING:
@@ -174,6 +176,53 @@ def test_what_goes_on_between_the_look_and_the_request_stays(
     said = capsys.readouterr()
     assert ("it has sent more meanwhile" if case == "sends" else "it has a receiver that lives") in said.err
     assert said.out.endswith("deregistered 0 sources, 0 bytes; kept 0\n")
+    assert topics() == ["quotes"]
+
+
+@pytest.mark.parametrize("case", ["sends", "owes"])
+def test_the_store_keeps_what_nobody_has_looked_at(
+    run_store: Callable[..., ThreadStore],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+) -> None:
+    """Between the last look and the request."""
+    run_store("a", "disk")
+    sent("1", "2")
+    received(count=2)
+
+    def late(*arguments: Any) -> object:
+        if case == "sends":
+            sent("3")
+        else:
+            assert run("recv", "quotes", "--count", "1", "--session", "8")[0] == 0
+        return ask(*arguments)
+
+    monkeypatch.setattr(store_finished, "ask", late)
+    assert deregister_finished("0s", None, 10, None, force=False, dry_run=False) == 1
+    said = "has messages up to number 2" if case == "sends" else "is owed to receiver"
+    assert said in capsys.readouterr().err
+    assert topics() == ["quotes"]
+
+
+def test_a_store_that_does_not_do_it_keeps_the_others_from_it(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may live again there, with what its receivers are owed."""
+    for name in "abc":
+        run_store(name, "disk")
+    sent("1")
+    received()
+    asked: list[str] = []
+
+    def refuses(_: object, store: str, *more: object) -> object:
+        asked.append(store)
+        raise Error("it is held")
+
+    monkeypatch.setattr(store_finished, "ask", refuses)
+    assert deregister_finished("0s", None, 10, None, force=False, dry_run=False) == 1
+    assert asked == ["a"]
+    assert "store a: " in capsys.readouterr().err
     assert topics() == ["quotes"]
 
 

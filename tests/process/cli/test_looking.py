@@ -117,20 +117,19 @@ def found(*, ok: bool | None = None, check: str = "") -> list[doctor.Finding]:
     return [each for each in findings if ok in {None, each.ok} and check in {"", each.check}]
 
 
-def test_a_good_machine_with_a_running_store_is_well(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_orphans", list)  # whatever others have left in shared memory
+def test_a_good_machine_with_a_running_store_is_well(run_store: Callable[..., ThreadStore]) -> None:
     run_store("a", "disk")
     code, out, err = run("doctor", "--json")
     findings = json.loads(out)
-    assert [each for each in findings if not each["ok"]] == []
-    assert (code, err) == (0, "")
-    assert {each["check"] for each in findings} == {
+    wrong = [each["check"] for each in findings if not each["ok"]]
+    left = wrong == ["orphans"]  # what others have left in shared memory is told, and is no fault of this domain
+    assert left or wrong == []
+    assert (code, err) == (int(left), "")
+    assert {each["check"] for each in findings} - {"orphans"} == {
         "shm", "limits", "removeipc", "membarrier", "version", "directory", "stale",
     }  # fmt: skip
     code, out, _ = run("doctor")
-    assert (code, out.splitlines()[-1]) == (0, "all is well")
+    assert (code, out.splitlines()[-1]) == ((1, f"1 of {len(findings)} need attention") if left else (0, "all is well"))
 
 
 def test_every_finding_that_is_not_good_has_a_remedy_and_the_exit_code_is_1(
@@ -235,7 +234,7 @@ def test_the_limits_of_each_store_are_looked_at_and_not_those_of_the_doctor(
         timeout=SHORT,
         check=False,
     )
-    assert limited.returncode == 0
+    assert limited.stderr == b""
     said = [each["found"] for each in json.loads(limited.stdout) if each["check"] == "limits"]
     assert len(said) == 2
     assert all(f" of process {store.process.pid} is " in each for each in said)

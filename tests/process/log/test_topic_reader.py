@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -106,6 +106,24 @@ def test_a_source_without_stores_is_read_from_its_ring_as_far_as_that_goes(caplo
             assert numbers(hf.read("ticks", 399, 402)) == [399]
             assert numbers(hf.read("ticks", 401)) == [402]
         assert caplog.text == "", "nothing is missing"
+
+
+def test_a_ring_that_overtakes_the_look_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its source writes over in that moment is lost to it; the rest is not."""
+    fill, tries = RingCopy.fill, list[int]()
+
+    def overtaken(ring: RingCopy, number: int, *more: Any) -> bool:
+        tries.append(number)
+        return len(tries) > overtakes and bool(fill(ring, number, *more))
+
+    monkeypatch.setattr(RingCopy, "fill", overtaken)
+    with hf.Context() as ctx:
+        src = ctx.source("ticks", options={"ring_size": 1 << 17})
+        src.wait_registered(SHORT)
+        src.send(b"0")
+        for overtakes in (1, 7):
+            tries.clear()
+            assert numbers(hf.read("ticks")) == [0], overtakes
 
 
 def test_how_far_it_reads_is_settled_by_the_call(run_store: Run) -> None:

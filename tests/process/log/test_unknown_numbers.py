@@ -195,6 +195,16 @@ def test_what_is_damaged_everywhere_is_an_error_that_says_how_to_go_on(shelves: 
     assert numbers(hf.read("quotes", 51)) == list(range(51, 100))
 
 
+def test_where_all_of_it_is_damaged_it_is_not_taken_for_empty(shelves: Shelves) -> None:
+    for log in opened(shelves, *"abc"):
+        log.plain(0, 9)
+        for number in range(10):
+            log.flip(b"%d" % number)
+    found, error = until_error(hf.read("quotes"))
+    assert found == []
+    assert isinstance(error, hf.CorruptionError)
+
+
 @pytest.mark.parametrize("wiped", ["it knows nothing", "it learns", "no"])
 def test_a_store_that_was_wiped_may_have_made_stable_what_another_one_has(shelves: Shelves, wiped: str) -> None:
     """a has 0..9 and knows that it never had more. Whether 10 and on is stable with c, which is away, is b's

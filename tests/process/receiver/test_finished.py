@@ -276,6 +276,19 @@ def test_one_that_was_left_alone_goes_on_where_it_was(run_store: Callable[..., T
         assert take(rcv, 3) == [2, 3, 4]
 
 
+def test_earliest_is_the_beginning_of_what_is_kept_also_of_one_that_is_over(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """Neither the receiver's maximum nor the store's limit for new receivers counts (docs/semantics.md
+    F.1)."""
+    store = run_store("a", "disk", **{"receiver-new-registration-rollback": 1})
+    uuid = life(1, 5)
+    until("it is shelved", lambda: is_shelved(store, uuid))
+    few = {"retransmit_request_maximum": 1}
+    with hf.Context() as ctx, ctx.receiver("quotes", options=few, start="earliest") as rcv:
+        assert come(rcv, 5) == [f"holdfast:quotes:{uuid.hex()[:12]}"] * 5
+
+
 def open_logs(uuids: Sequence[bytes]) -> list[str]:
     """Descriptors of this process that lead into logs of these sources."""
     found: list[str] = []

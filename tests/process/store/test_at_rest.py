@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.receiving import received
@@ -13,12 +13,16 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.store import shelf
+from holdfast.engine.store.expiry import Expiry
+from holdfast.engine.store.receivers import ReceiverDesk
 from holdfast.engine.tools import doctor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import ReceiverState, SourceState
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +43,36 @@ def test_the_doctor_finds_a_log_at_rest_well(
     assert [each for each in found if not each.ok] == []
     (disk,) = [each.found for each in found if "logs take" in each.found]
     assert "2 are of sources that are over, and stay as they are" in disk
+
+
+def test_no_receiver_is_forgotten_before_its_board_was_looked_at(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of one source: for the first one its log is opened, and the next look sees both lines."""
+    lifetimes = {"receiver-state-lifetime": 200, "receiver-activity-timeout": 20, "source-check-interval": 5}
+    see, forget = Expiry._see, ReceiverDesk.forget
+    open_then: list[set[bytes]] = [set()]
+    looked: list[bool] = []
+
+    def noted(expiry: Expiry) -> dict[bytes, Any]:
+        found = see(expiry)
+        open_then.append(set(found))
+        return found
+
+    def watched(desk: ReceiverDesk, source: SourceState, receiver: ReceiverState) -> None:
+        looked.append(source.uuid in open_then[-1])
+        forget(desk, source, receiver)
+
+    monkeypatch.setattr(Expiry, "_see", noted)
+    monkeypatch.setattr(ReceiverDesk, "forget", watched)
+    store = run_store("a", "disk", **lifetimes)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        for session in (8, 9):
+            received(ctx, "quotes", 1, ume_session_id=session)
+        until("both are forgotten", lambda: len(looked) == 2)
+        assert kept(store, uuid).receivers == []
+    assert looked == [True, True]
 
 
 def test_no_look_looks_at_what_rests_until_somebody_asks(run_store: Callable[..., ThreadStore]) -> None:

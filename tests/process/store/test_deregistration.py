@@ -157,7 +157,7 @@ def test_f7_what_a_crash_left_of_a_forgotten_source_goes_at_the_next_start(
         src.wait_stable(timeout=SHORT)
     (source,) = store.store.state.sources
     store.stop()
-    store.store.state.sources.remove(source)  # the first step of forgetting, and nothing after it
+    store.store.holdings.registry.remove(source)  # the first step of forgetting, and nothing after it
     store.store.state.going.append(source.uuid)
     store.store.holdings.save()
     assert logs(store) != []

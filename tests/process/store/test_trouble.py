@@ -144,7 +144,7 @@ def test_a_state_that_cannot_be_written_now_and_then_ends_no_store(
             really = file.save
             tried: list[bool] = []
 
-            def save(state: object, *, sync: bool = True) -> None:
+            def save(state: object, *, sync: bool = True, **_: object) -> None:
                 if not sync:
                     tried.append(True)
                     full()

@@ -105,7 +105,7 @@ EACH: list[Any] = [
     wire.Left(ID),
     wire.Deregister(ID, "receiver", UUID, UUID, MOST),
     wire.Deregistered(ID, MOST),
-    wire.OperatorDeregister(ID, U32, U32, True),
+    wire.OperatorDeregister(ID, U32, U32, True, UUID, MOST, False),
     wire.Expelled(UUID),
     wire.Exclude(ID, names(1)[0], MOST),
     wire.Excluded(ID, [(TOPIC, U32, MOST)] * wire.EXCLUDED_MAX),

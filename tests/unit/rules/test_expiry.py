@@ -50,6 +50,11 @@ def test_a4_an_ephemeral_receiver_is_forgotten_at_its_end(row: str, end: End, af
     assert ephemeral_after_ns(end, 500) == after, row
 
 
+def test_a4_without_an_activity_timeout_it_has_a_moment_to_ask() -> None:
+    """A store that starts looks before who lives has come back."""
+    assert ephemeral_after_ns(End(left=False, dead=False, connected=True), 0) == 1000 * MS
+
+
 def test_the_clock_starts_when_nobody_holds_it_and_stops_when_somebody_does() -> None:
     it = Absences()
     assert it.look(KEY, True, 0, 5, Now(0, 100)) == Look(0, False)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 NOBODY = cast("Domain", None)
 
 
-def looks(monkeypatch: pytest.MonkeyPatch, *uses: Use, state: str = "running") -> list[tuple[bool, str, str]]:
-    store: Any = SimpleNamespace(name="a", state=state, info=SimpleNamespace(pid=7))
+def looks(
+    monkeypatch: pytest.MonkeyPatch, *uses: Use, state: str = "running", is_seen: bool = True
+) -> list[tuple[bool, str, str]]:
+    store: Any = SimpleNamespace(name="a", state=state, info=SimpleNamespace(pid=7), is_seen=is_seen)
     monkeypatch.setattr(doctor_limits, "store_files", lambda _: [store])
     monkeypatch.setattr(doctor_limits, "uses_of", lambda pid: list(uses) if pid == 7 else [])
     monkeypatch.setattr(doctor_limits, "file_size_limit", lambda _: None)
@@ -35,6 +37,12 @@ def test_what_cannot_be_read_is_not_called_good(monkeypatch: pytest.MonkeyPatch)
     ((fine, said, remedy),) = looks(monkeypatch)
     assert (fine, said) == (False, "store a: limits and use of process 7 cannot be read")
     assert "the store's user" in remedy
+
+
+def test_another_process_with_its_pid_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store in a container has another pid there."""
+    ((fine, said, _),) = looks(monkeypatch, Use("RLIMIT_NOFILE", "process 7", 1, 256, "raise it"), is_seen=False)
+    assert (fine, said) == (False, "store a: limits and use of process 7 cannot be read")
 
 
 def test_a_store_that_does_not_run_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
