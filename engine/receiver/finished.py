@@ -257,7 +257,7 @@ class Finished:
                 controller.ended()
             else:
                 feed.parting |= controller.uuid in receiver.ringed  # it lives again
-            if not (controller.done or (feed.parting and feed.parted)):
+            if not ((controller.done and feed.at_end) or (feed.parting and feed.parted)):
                 return True
             self._end(controller, feed.next, {})
             return False

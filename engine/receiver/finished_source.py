@@ -64,12 +64,17 @@ class _FinishedFeed(Feed):
         """As Feed."""
         return super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
 
+    @property
+    def at_end(self) -> bool:
+        """The receiving thread has seen that all of it is delivered, and closed the logs."""
+        return self._ended_at == self.stop
+
     def _at_end(self) -> None:
         """All of it is delivered, and counted. The receiving thread, which reads in the logs, closes them;
         where more is to come, they are opened again."""
-        if self._ended_at != self.stop:
-            self._ended_at = self.stop
+        if not self.at_end:
             self.logs.close()
+            self._ended_at = self.stop
             if self.rings:
                 self._listener.parted()
 

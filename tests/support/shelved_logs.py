@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.three_stores import SOURCE, everywhere, send
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     import holdfast as hf
     from holdfast.engine.log.state_file import SourceState
 
-__all__ = ["is_shelved", "kept", "over", "shelve_at_once", "shelved"]
+__all__ = ["is_shelved", "kept", "mapped_files", "open_files", "over", "shelve_at_once", "shelved"]
 
 
 def shelve_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +43,23 @@ def kept(store: ThreadStore, uuid: bytes) -> SourceState:
 
 
 def is_shelved(store: ThreadStore, uuid: bytes) -> bool:
-    """Its log is closed, and the state says so."""
-    return store.store.holdings.repository(uuid) is None and kept(store, uuid).is_shelved
+    """Its log is closed, and the state says so. False: also where the store does not know it."""
+    said = any(source.uuid == uuid and source.is_shelved for source in store.store.state.sources)
+    return said and store.store.holdings.repository(uuid) is None
+
+
+def open_files() -> list[str]:
+    """Paths of what this process has open."""
+    found: list[str] = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # of the listing itself
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return found
+
+
+def mapped_files() -> list[str]:
+    """Lines of what this process has mapped, with the paths."""
+    return Path("/proc/self/maps").read_text().splitlines()
 
 
 def shelved(store: ThreadStore, *uuids: bytes) -> None:

@@ -3,13 +3,12 @@ finished_source.py, leaving.py)."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.receiving import SESSION, SHORT, options, send, take, until
+from support.shelved_logs import is_shelved, open_files
 
 import holdfast as hf
 from holdfast.engine.receiver import leaving
@@ -52,11 +51,6 @@ def life(session: int, count: int = 1, topic: str = "quotes", **more: Any) -> by
         src.wait_registered(SHORT)
         send(src, count)
         return src.uuid
-
-
-def is_shelved(store: ThreadStore, uuid: bytes) -> bool:
-    found = [source for source in store.store.state.sources if source.uuid == uuid]
-    return bool(found) and found[0].is_shelved and store.store.holdings.repository(uuid) is None
 
 
 def over(stores: Sequence[ThreadStore], count: int = MANY, **more: Any) -> list[bytes]:
@@ -289,15 +283,6 @@ def test_earliest_is_the_beginning_of_what_is_kept_also_of_one_that_is_over(
         assert come(rcv, 5) == [f"holdfast:quotes:{uuid.hex()[:12]}"] * 5
 
 
-def open_logs(uuids: Sequence[bytes]) -> list[str]:
-    """Descriptors of this process that lead into logs of these sources."""
-    found: list[str] = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # closed meanwhile
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return [path for path in found if any(uuid.hex() in path for uuid in uuids)]
-
-
 @pytest.mark.parametrize("session", [0, SESSION])
 def test_what_was_read_keeps_no_descriptor(run_store: Callable[..., ThreadStore], session: int) -> None:
     """Nor is it left to the next collection of garbage."""
@@ -310,7 +295,7 @@ def test_what_was_read_keeps_no_descriptor(run_store: Callable[..., ThreadStore]
             assert come(rcv, len(names(uuids))) == names(uuids)
             until("all are let go", lambda: is_left(rcv))
             until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
-            assert open_logs(uuids) == []
+            assert [path for path in open_files() if any(uuid.hex() in path for uuid in uuids)] == []
     finally:
         gc.enable()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from support.leftovers import objects_of
 from support.receiving import received
-from support.shelved_logs import is_shelved, kept, over, shelve_at_once, shelved
+from support.shelved_logs import is_shelved, kept, mapped_files, open_files, over, shelve_at_once, shelved
 from support.three_stores import SHORT, SOURCE, everywhere, send
 from support.workers import until
 
@@ -40,15 +38,6 @@ ROOM_MAX = 3 * 4096
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is shelved as soon as it may be."""
     shelve_at_once(monkeypatch)
-
-
-def open_files() -> list[str]:
-    """Paths of what this process has open, or mapped."""
-    found: list[str] = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # of the listing itself
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return [*found, *Path("/proc/self/maps").read_text().splitlines()]
 
 
 def room(store: ThreadStore, uuid: bytes) -> int:
@@ -81,7 +70,7 @@ def test_a_source_that_is_over_costs_no_descriptor_and_little_room(
         uuids = [over(ctx, session) for session in range(1, 6)]
         shelved(store, *uuids)
         until("their boards have gone", lambda: not boards(ctx))
-        assert not [path for path in open_files() if any(uuid.hex() in path for uuid in uuids)]
+        assert not [path for path in [*open_files(), *mapped_files()] if any(uuid.hex() in path for uuid in uuids)]
         assert all(room(store, uuid) <= ROOM_MAX for uuid in uuids)
         assert sorted(received(ctx, "quotes", 15)) == sorted([b"0", b"1", b"2"] * 5)
         shelved(store, *uuids)
