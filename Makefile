@@ -87,15 +87,17 @@ test: ## what a push owes, each stage in turn: at most 30 minutes
 C_FILES = $(shell grep -L 'cffi: begin' $(CSRC)) $(sort $(shell find tests perf -name '*.[ch]'))
 PY_FILES := bindings engine tests perf csrc
 
-lint: $(VENV)/stamp ## ruff and clang-format
+lint: $(VENV)/stamp ## ruff, clang-format, and tests/TABLE.md
 	$(VENV)/bin/ruff check --cache-dir build/ruff $(PY_FILES)
 	$(VENV)/bin/ruff format --cache-dir build/ruff --check $(PY_FILES)
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)
+	$(VENV)/bin/python tests/table.py --check
 
 format: $(VENV)/stamp ## rewrite the sources as lint wants them
 	$(VENV)/bin/ruff check --cache-dir build/ruff --fix $(PY_FILES)
 	$(VENV)/bin/ruff format --cache-dir build/ruff $(PY_FILES)
 	$(VENV)/bin/clang-format -i $(C_FILES)
+	$(VENV)/bin/python tests/table.py
 
 types: $(CORE) ## mypy --strict
 	@rm -rf build/types && mkdir -p build/types/holdfast

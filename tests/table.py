@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -214,4 +215,7 @@ def _shown(found: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    TABLE.write_text(table())
+    if "--check" not in sys.argv:
+        TABLE.write_text(table())
+    elif TABLE.read_text() != table():
+        sys.exit("tests/TABLE.md is not what the tests say: run python tests/table.py")
