@@ -28,8 +28,6 @@ AS_SEGMENTS = 0.5
 log."""
 AS_WAKES = 1.05
 """Largest exponent of a cost that has a system call in it for each process that sleeps."""
-MANY_CORES = 8
-"""From this many cores on every point is measured."""
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -45,20 +43,21 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Curves over one axis. ``points``: x that every machine measures; ``more``: those that need
-    MANY_CORES."""
+    """Curves over one axis. ``points``: the x that are measured. Processes share the cores that there are,
+    and each is asked for its own CPU time."""
 
     name: str
     title: str
     axis: str
     points: tuple[int, ...]
-    more: tuple[int, ...]
     curves: tuple[Curve, ...]
     in_bytes: bool = False
+    disk_bytes: int = 0
+    """Bytes of disk for each 1 of x."""
 
-    def xs(self, cores: int) -> tuple[int, ...]:
-        """What a machine with this many cores measures."""
-        return self.points + (self.more if cores >= MANY_CORES else ())
+    def xs(self, free: int) -> tuple[int, ...]:
+        """What a machine measures that has this many bytes of disk free."""
+        return tuple(x for x in self.points if x * self.disk_bytes <= free)
 
 
 FIGURES = (
@@ -66,8 +65,7 @@ FIGURES = (
         "receivers",
         "Receivers of one source",
         "receiver processes",
-        (1, 2, 4, 8),
-        (16, 32, 64),
+        (1, 2, 4, 8, 16, 32, 64),
         (
             Curve("fan:source:receiver:{}", "source, CPU per message"),
             Curve("fan:far:receiver:{}", "each receiver, CPU per message"),
@@ -77,8 +75,7 @@ FIGURES = (
         "sleepers",
         "Receivers that block when they have all",
         "receiver processes",
-        (1, 2, 4, 8),
-        (16, 32, 64),
+        (1, 2, 4, 8, 16, 32, 64),
         (
             Curve("fan:source:sleeper:{}", "source, CPU per message, waking them", AS_WAKES),
             Curve("fan:far:sleeper:{}", "each receiver, CPU per message"),
@@ -88,8 +85,7 @@ FIGURES = (
         "stores",
         "Stores of one source",
         "store processes",
-        (1, 2, 3, 4, 5),
-        (10, 25),
+        (1, 2, 3, 4, 5, 10, 25),
         (
             Curve("fan:source:store:{}", "source, CPU per message"),
             Curve("fan:far:store:{}", "each store, CPU per message"),
@@ -99,8 +95,7 @@ FIGURES = (
         "sources",
         "Sources in one store",
         "sources",
-        (1, 4, 16, 64),
-        (256,),
+        (1, 4, 16, 64, 256),
         (
             Curve("drain:{}", "store, CPU per message, all send"),
             Curve("drain:{}:1", "store, CPU per message, one of them sends"),
@@ -111,7 +106,6 @@ FIGURES = (
         "Size of the ring",
         "bytes of the ring",
         (64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
-        (),
         (
             Curve("fan:source:receiver:1:128:{}", "source, CPU per message"),
             Curve("fan:far:receiver:1:128:{}", "receiver, CPU per message"),
@@ -123,7 +117,6 @@ FIGURES = (
         "Size of a message",
         "bytes of a message",
         (16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB),
-        (),
         (
             Curve("fan:source:copier:1:{}:67108864", "source, CPU per message", AS_BYTES, 4 * KIB),
             Curve("fan:far:copier:1:{}:67108864", "receiver that copies, CPU per message", AS_BYTES, 4 * KIB),
@@ -134,12 +127,12 @@ FIGURES = (
         "logs",
         "Size of a log",
         "MiB in the log",
-        (64, 256, 1024, 4096),
-        (20480,),
+        (64, 256, 1024, 4096, 20480),
         (
             Curve("logopen:{}", "a store opens it", AS_SEGMENTS),
             Curve("logseek:{}", "a reader finds a message in it", judged_from=256),
         ),
+        disk_bytes=MIB,
     ),
 )
 
@@ -209,7 +202,7 @@ def judge(series: Mapping[str, Series]) -> list[Slope]:
 
 
 def _judge(figure: Figure, curve: Curve, series: Mapping[str, Series]) -> Slope | None:
-    every = (*figure.points, *figure.more)
+    every = figure.points
     measured = {x: costs(series[case]) for x in every if (case := curve.case.format(x)) in series}
     judged = {x: values for x, values in measured.items() if x >= curve.judged_from}
     if len(judged) < 2:

@@ -355,7 +355,7 @@ def doctor(json: Json = False, domain: Domain = None, all_domains: AllDomains = 
 def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also undrained streams of the dead, and memory stores that do not run")
+        bool, typer.Option("--all", help="Also undrained rings of the dead, and memory stores that do not run")
     ] = False,
     domain: Domain = None,
     all_domains: AllDomains = False,

@@ -10,7 +10,7 @@ Only one process repairs a log at a time: its store, or a tool that holds the st
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from ..errors import CorruptionError
 from ..native.core import CData, ffi, lib
@@ -20,6 +20,7 @@ from ..native.status import check
 from ..rules.scrub_schedule import WHOLE, Range
 from .believed import newest_of
 from .info_file import log_reader
+from .look import Gap, LogLook
 from .reader import ONLY_DECLARED, Block, Bounds, Logs, table_of
 
 if TYPE_CHECKING:
@@ -27,20 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["Gap", "LogRepair", "log_uuid"]
-
-BLOCK_BYTES = 1 << 20
-"""Read from the log itself at a time."""
-KINDS: dict[int, str] = {lib.HF_DAMAGED: "damage", lib.HF_LOST: "lost", lib.HF_GONE: "hole", lib.HF_HOLE: "hole"}
-
-
-class Gap(NamedTuple):
-    """Numbers ``first`` .. ``next - 1`` that a log lacks."""
-
-    first: int
-    next: int
-    kind: str
-    """``damage`` (its bytes do not verify), ``lost`` (recorded as such: no store had them), or ``hole``: they
-    were sent while the store was away, or were not to be read anywhere when it caught up."""
 
 
 def log_uuid(path: Path) -> bytes | None:
@@ -71,16 +58,13 @@ class LogRepair:
         self.filled: list[Range] = []
         self.left: list[Gap] = []
         """What no peer could give."""
-        self.read_bytes = self.filled_bytes = 0
+        self.filled_bytes = 0
         self.path = path
-        self._within = list(within)
-        self._number = self._stop = 0
         self._gap: Gap | None = None
         self._fill: CData = ffi.NULL
         self._fill_first = self._fill_next = self._fill_incarnation = 0
-        self._memory = ffi.new("uint8_t[]", BLOCK_BYTES)
         self._block = Block()
-        self._numbers = ffi.new("uint64_t[2]")
+        self._number = ffi.new("uint64_t *")
         with ExitStack() as stack:
             self._fd = open_log(path)
             stack.callback(os.close, self._fd)
@@ -89,7 +73,6 @@ class LogRepair:
                 raise CorruptionError(
                     f"{path} is not a readable log", hint="its store writes a new head when it starts"
                 )
-            self._log: CData = log
             self._uuid = ffi.new("uint8_t[16]")
             lib.hf_logr_uuid(log, self._uuid)
             uuid = bytes(ffi.buffer(self._uuid))
@@ -100,7 +83,7 @@ class LogRepair:
             self._peers.table = table_of(log)  # a peer that was away has records that are void, and does not know it
             self._peers.begun = self._peers.table[-1] if self._peers.table else (0, 0)
             check(lib.hf_fill_prune(self._fd), what=str(path))
-            self._end = self._range()[1]
+            self._look = LogLook(path, log, within)
             self._open = stack.pop_all()
 
     def close(self) -> None:
@@ -116,6 +99,11 @@ class LogRepair:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def read_bytes(self) -> int:
+        """Of the log itself, so far."""
+        return self._look.read_bytes
+
     def run(self) -> Self:
         """All steps."""
         while self.step():
@@ -124,39 +112,12 @@ class LogRepair:
 
     def step(self) -> bool:
         """One block: looked at, or copied. False: all is done."""
-        if self._gap is None:
-            return self._look()
-        self._copy(self._gap)
-        return True
-
-    def _range(self) -> tuple[int, int]:
-        check(lib.hf_logr_range(self._log, self._numbers, self._numbers + 1), what=str(self.path))
-        return int(self._numbers[0]), int(self._numbers[1])
-
-    def _look(self) -> bool:
-        if self._number >= self._stop:
-            if not self._within:
-                return False
-            first, stop = self._within.pop(0)
-            self._number, self._stop = first, min(stop, self._end)
-            return True
-        following = self._numbers
-        got = lib.hf_logr_read(self._log, self._number, self._memory, ffi.sizeof(self._memory), following)
-        if got == lib.HF_SMALL:
-            self._memory = ffi.new("uint8_t[]", int(following[0]))
-        elif got > 0:
-            self.read_bytes += int(got)
-            self._number = int(following[0])
-        elif got in KINDS and following[0] > self._number:
-            stop = min(int(following[0]), self._stop)
-            first = max(self._number, self._range()[0])  # what is no longer kept is no gap
-            if first < stop:
-                self._gap = Gap(first, stop, KINDS[got])
-            self._number = max(stop, first)
-        elif got == lib.HF_AGAIN:  # a new incarnation has begun below
-            self._number = self._stop
+        if self._gap is not None:
+            self._copy(self._gap)
+        elif self._look.over:
+            return False
         else:
-            check(got, what=str(self.path))
+            self._gap = self._look.step()
         return True
 
     # Copying ------------------------------------------------------------------------------------------------
@@ -191,10 +152,10 @@ class LogRepair:
             check(lib.hf_fill_create(self._fd, self._uuid, incarnation, gap.first, gap.next, out), what=str(self.path))
             self._fill, self._fill_incarnation = out[0], incarnation
             self._fill_first = self._fill_next = gap.first
-        took = lib.hf_fill_append(self._fill, frames, size, self._numbers)
+        took = lib.hf_fill_append(self._fill, frames, size, self._number)
         if took > 0:
             self.filled_bytes += int(took)
-            self._fill_next = int(self._numbers[0])
+            self._fill_next = int(self._number[0])
             return self._fill_next
         if took == 0 and not fresh:  # it is full
             self._commit()

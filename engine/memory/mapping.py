@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bells", "Mapping", "attach_bells", "attach_board", "attach_stream", "claim_line", "join_board", "own_board", "read_lines",
+    "said_lines",
 ]  # fmt: skip
 
 
@@ -132,6 +133,13 @@ def attach_board(domain: Domain, uuid: bytes, *, writable: bool = True) -> Mappi
     return _attach(domain.board_name(uuid), lib.HF_KIND_BOARD, writable=writable, populate=True)
 
 
+def said_lines(name: str) -> list[CData]:
+    """As :func:`read_lines` of the board with this name; of a domain that may be gone. Raises as
+    attach_board."""
+    with _attach(name, lib.HF_KIND_BOARD, writable=False, populate=True) as board:
+        return _lines(board, -1, test=False)
+
+
 def attach_bells(domain: Domain) -> Mapping:
     """Maps the domain's doorbells. Raises FileNotFoundError when there are none."""
     return _attach(domain.bells_name, lib.HF_KIND_BELLS, writable=True, populate=False)
@@ -195,8 +203,12 @@ def join_board(domain: Domain, uuid: bytes, who: CData) -> tuple[Mapping, int]:
 def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
     """Copies of the lines of every participant on a board, ``struct hf_line_view *``. ``test``: whether they
     live is tested."""
+    return _lines(board, domain.fd, test=test)
+
+
+def _lines(board: Mapping, domain_fd: int, *, test: bool) -> list[CData]:
     views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-    count = lib.hf_board_read(board.handle, domain.fd, test, views, lib.HF_BOARD_LINES)
+    count = lib.hf_board_read(board.handle, domain_fd, test, views, lib.HF_BOARD_LINES)
     return [ffi.new("struct hf_line_view *", views[i]) for i in range(count)]
 
 

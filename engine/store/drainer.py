@@ -12,7 +12,7 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import CorruptionError, Error, FencedError, TurnHeldError, no_room
+from ..errors import CorruptionError, Error, FencedError, LimitReachedError, TurnHeldError, no_room
 from ..native.core import ffi, lib
 from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
@@ -66,7 +66,8 @@ class Drainer:
         self.failures: dict[bytes, str] = {}
         """Source uuid -> why its log takes nothing at the moment."""
         self._said: dict[bytes, str] = {}
-        """Source uuid -> what was reported of it. A full disk's text changes with each byte that is free."""
+        """Source uuid -> what was reported of it. A full disk's text changes with each byte that is free, a
+        limit's with its use."""
         self._strategy = strategy
         self._kick = ffi.new("uint32_t *")
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -333,15 +334,15 @@ class Drainer:
         """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that
         can help."""
         self.say(repo.source, error)
-        if no_room(error):
-            repo.line.say_full(True)
+        repo.line.say_full(no_room(error))
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
             self._halts.setdefault(repo.source.uuid, Halt()).halted(repo.next_sqn, time.monotonic_ns())
 
     def say(self, source: SourceState, error: Error | OSError) -> None:
         """What is wrong with the log of a source: once, until it is another one."""
         uuid = source.uuid
-        what = "no room" if no_room(error) else str(error)
+        limit = error.limit if isinstance(error, LimitReachedError) else ""
+        what = "no room" if no_room(error) else limit or str(error)
         if self._said.get(uuid) != what:
             _log.error("%s: %s", news.called(self.name, source), error)
         self._said[uuid], self.failures[uuid] = what, str(error)
@@ -368,28 +369,29 @@ class Drainer:
             except (Error, OSError) as error:  # tried again the next time; no other source notices
                 self.say(repo.source, error)
 
-    def _resume(self, repo: Repository, now_ns: int) -> None:
+    def _resume(self, repo: Repository, now_ns: int) -> bool:
         """Once more. While another process stands still in its turn on a board, all sources wait with this
-        one: not often."""
+        one: not often. False: not now."""
         if now_ns < self._turn_ns:
-            return
+            return False
         try:
             repo.resume()
         except TurnHeldError:
             self._turn_ns = time.monotonic_ns() + TURN_NS
             raise
+        return True
 
     def _tend_one(self, repo: Repository, now_ns: int) -> None:
-        uuid = repo.source.uuid
+        uuid, tried = repo.source.uuid, True
         if repo.stream is None and repo.catch_up is None:
             if uuid in self.failures:
-                self._resume(repo, now_ns)
+                tried = self._resume(repo, now_ns)
             else:
                 repo.look_again(now_ns)
         halt = self._halts.get(uuid)
         if halt is not None and halt.due(now_ns):
             repo.item.status = lib.HF_OK
-        elif uuid in self.failures and self._is_well(repo):
+        elif tried and uuid in self.failures and self._is_well(repo):
             self._well(repo)
         if repo.stream is not None and repo.owner_gone() and repo.drained():
             repo.leave()

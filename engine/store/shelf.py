@@ -13,8 +13,7 @@ walked to.
 
 What a crash leaves: a log that was closed and is not yet said to be shelved, which the next start opens; or
 one that was opened again and still is said to be shelved. Nothing comes into that without a BEGIN but what
-peers have, and the rounds find it: after each start, and every holdfast-scrub-interval, each shelved log is
-opened, compared and looked through once, a few a second.
+peers have, and the rounds find it (engine/store/rounds.py).
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from ..native.core import lib
 from ..native.runtime import time
 from . import acks
 from .news import called
+from .rounds import Rounds
 
 if TYPE_CHECKING:
     from ..log.state_file import SourceState
@@ -56,8 +56,6 @@ PATIENCE_NS = 60_000_000_000
 BOARD_NS = 10_000_000_000
 """So long a board stays for receivers that find a source by it; one that comes later is told by
 :meth:`Domain.removals`."""
-ROUND_MAX = 4
-"""Logs that are opened in a look, for a round."""
 AT_ONCE = 16
 """Logs that are shelved in a look, and boards that are removed: the store's clients wait meanwhile, some
 milliseconds for each log (its new head is synced)."""
@@ -71,12 +69,10 @@ class Shelf:
     def __init__(self, holdings: Holdings, clients: Clients) -> None:
         self._holdings = holdings
         self._clients = clients
-        self._interval_ns = int(holdings.topics.store.options.holdfast_scrub_interval) * 1_000_000_000
-        self._round: deque[bytes] = deque(source.uuid for source in holdings.state.sources if source.is_shelved)
-        self._next_round_ns = time.monotonic_ns() + self._interval_ns
+        self._rounds = Rounds(holdings)
         self._boards: deque[tuple[int, bytes]] = deque()
         """When to see whether the board of a shelved source may go, and which."""
-        self._due_ns = self._round_ns = 0
+        self._due_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
 
@@ -94,9 +90,7 @@ class Shelf:
         self._due_ns = time.monotonic_ns() + (SOON_NS if put_away == AT_ONCE else LOOK_NS)  # clients come in between
         self._remove_boards(now)
         self._open = len(open_)
-        if now >= self._round_ns:
-            self._round_ns = now + LOOK_NS
-            self._go_round(now)
+        self._rounds.turn(now)
 
     # Putting away -------------------------------------------------------------------------------------------
 
@@ -183,21 +177,6 @@ class Shelf:
     def _runs(self, name: str) -> bool:
         info = read_info(self._holdings.domain, name)
         return info is not None and info.alive(self._holdings.domain) == 1
-
-    # The rounds ---------------------------------------------------------------------------------------------
-
-    def _go_round(self, now_ns: int) -> None:
-        holdings = self._holdings
-        if not self._round and self._interval_ns and now_ns >= self._next_round_ns:
-            self._round.extend(source.uuid for source in holdings.state.sources if source.is_shelved)
-            self._next_round_ns = now_ns + self._interval_ns
-        for _ in range(min(ROUND_MAX, len(self._round))):
-            source = holdings.registry.source(self._round[0])
-            closed = source is not None and source.is_shelved and holdings.repository(source.uuid) is None
-            if source is not None and closed and not holdings.take_down(source):
-                self._round.rotate(-1)
-                return  # a log that is opened needs some room: the round waits for it, with another one first
-            self._round.popleft()
 
 
 def _has_receivers(domain: Domain, uuid: bytes) -> bool:

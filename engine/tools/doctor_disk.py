@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..native.runtime import os
+from ..log.files import taken_bytes
 from ..rules.log_sizes import most_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:
     kept = [source for source in sources if source.repository == "disk"]
     taken = most = 0
     for source in kept:
-        allocated = _allocated(f"{logs}/{source.uuid.hex()}")
+        allocated = _taken(f"{logs}/{source.uuid.hex()}")
         taken += allocated
         own = source.paced.disk_limit if source.paced is not None else 0
         most += allocated if source.is_shelved else most_bytes(own or limit, paced=source.paced is not None)
@@ -44,15 +43,8 @@ def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:
     return DiskUse(len(kept), sum(paced), taken, most, sum(over))
 
 
-def _allocated(log: str) -> int:
-    """Bytes of blocks that a directory's files take; files come and go meanwhile."""
-    total = 0
+def _taken(log: str) -> int:
     try:
-        entries = os.scandir(log)
+        return taken_bytes(log)
     except OSError:
         return 0
-    with entries:
-        for entry in entries:
-            with suppress(OSError):
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total

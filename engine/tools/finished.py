@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..log.catalog import TopicSource, topic_sources
+from ..log.files import taken_bytes
 from ..log.info_file import read_info
 from ..log.timestamps import last_sent
-from ..native.runtime import Path, os, time
+from ..native.runtime import time
 from . import snapshot
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class _Look:
             or self._young(age)
             or ("" if self._force else self._needed(row, receivers, owed))
         )
-        size = sum(_bytes(Path(log.path)) for log in kept.logs) if kept is not None else 0
+        size = sum(_taken(log.path) for log in kept.logs) if kept is not None else 0
         return Candidate(row.topic, row.uuid, row.registration_ids, oldest, following, size, age, owed, why)
 
     def _unfinished(self, row: SourceRow, kept: TopicSource | None) -> str:
@@ -141,13 +142,8 @@ def _called(receiver: ReceiverRow) -> str:
     return f"receiver {receiver.registration_id} without a session"
 
 
-def _bytes(log: Path) -> int:
-    """What a log takes; a file that has gone meanwhile takes nothing."""
-    found = 0
+def _taken(log: str) -> int:
     try:
-        with os.scandir(log) as entries:
-            for entry in entries:
-                found += entry.stat().st_blocks * 512
-    except FileNotFoundError:
-        pass
-    return found
+        return taken_bytes(log)
+    except FileNotFoundError:  # it has gone meanwhile
+        return 0

@@ -15,9 +15,7 @@ where domains live, is found there by its inode. /run/user is known to lose what
 it is. Who removes takes that lock alone and keeps it. 0.1 has no cards, so the kernel is asked as well
 (users.py): whoever has anything of the prefix open or mapped, or the directory open, keeps all of it.
 
-*Is it still wanted?* Nobody can find the rings of a domain that is gone. The logs of a memory store are
-found by links in the store's own directory, also from another domain. So they go only with ``everything``
-(``--all``, as in gc.py), and never where a store of a domain that is there has such a link.
+*Is it still wanted?* What may hold messages goes only with ``everything`` (orphan_messages.py).
 
 *Races.* A domain may be made while this runs. With another inode its prefix is another one. With the inode of
 the old one (file systems use them again) its first process waits for the card's lock before it makes or maps
@@ -41,11 +39,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import Error
-from ..log.info_file import read_info
 from ..memory.card import BYTES_MAX, Card, boot_id, leads_to, mount_namespace, prefix_of, try_lock
-from ..memory.domain import SHM_DIR, Domain, base_directory, is_ours, parse_object, unlink_object, volatile_bases
+from ..memory.domain import SHM_DIR, ObjectName, base_directory, is_ours, parse_object, unlink_object, volatile_bases
 from ..native.private_directory import open_regular
 from ..native.runtime import Path, os, shutil, time
+from .orphan_messages import KnownDomain, Messages, Thing
 from .users import is_written, users
 
 if TYPE_CHECKING:
@@ -81,22 +79,6 @@ class Orphan(msgspec.Struct, frozen=True):
     """Why it stays, or would; empty: it goes."""
 
 
-class KnownDomain(msgspec.Struct, frozen=True):
-    """A domain of this user that a card names, or that lies where domains live."""
-
-    path: str
-    unseen: str = ""
-    """Why nobody can say whether it is there; empty: it is."""
-
-
-@dataclass(frozen=True)
-class _Thing:
-    kind: str
-    name: str
-    bytes: int
-    written_ns: int
-
-
 @dataclass(frozen=True)
 class _Verdict:
     state: str
@@ -110,17 +92,17 @@ def orphans(*, older_ns: int | None = None, remove: bool = False, everything: bo
 
     Args:
         older_ns: a domain of which anything is younger is kept. Without it, unknown domains are kept.
-        everything: the logs of memory stores go, too.
+        everything: rings with messages that no store has, and the logs of memory stores, go, too.
 
     Raises:
         OSError: shared memory or /proc cannot be looked at, or something could not be removed.
     """
     groups = sorted(_listing().items())
-    logs = _Logs(everything)
+    messages = Messages(known_domains, everything=everything)
     found: list[Orphan] = []
     for first in range(0, len(groups), AT_ONCE):
         with contextlib.ExitStack() as stack:
-            look = _Look(dict(groups[first : first + AT_ONCE]), older_ns, remove, logs, stack)
+            look = _Look(dict(groups[first : first + AT_ONCE]), older_ns, remove, messages, stack)
             found += look.found()
     return sorted(found, key=lambda each: (not each.gone, each.domain, each.path))
 
@@ -142,13 +124,13 @@ class _Look:
 
     def __init__(
         self,
-        groups: dict[str, list[_Thing]],
+        groups: dict[str, list[Thing]],
         older_ns: int | None,
         remove: bool,
-        logs: _Logs,
+        messages: Messages,
         stack: contextlib.ExitStack,
     ) -> None:
-        self.older_ns, self.remove, self.logs, self.stack = older_ns, remove, logs, stack
+        self.older_ns, self.remove, self.messages, self.stack = older_ns, remove, messages, stack
         self.bases = _directories([base_directory(), *volatile_bases()])
         verdicts = {prefix: _verdict(prefix, self.bases) for prefix in groups}
         self.verdicts = {prefix: said for prefix, said in verdicts.items() if said.state != "claimed"}
@@ -171,7 +153,7 @@ class _Look:
                 unlink_object(place.name)
             said = self.verdicts[prefix]
             for thing in things:
-                why = kept or self.logs.kept(thing, things)
+                why = kept or self.messages.kept(thing, things, said.domain)
                 why = why if not self.remove or os.path.lexists(SHM_DIR / thing.name) else ""
                 yield Orphan(
                     thing.kind, str(SHM_DIR / thing.name), thing.bytes, max(0, self.now_ns - thing.written_ns),
@@ -219,7 +201,7 @@ class _Look:
         youngest = max(thing.written_ns for thing in self.groups[prefix])
         return "" if self.now_ns - youngest >= self.older_ns else "its domain has something younger"
 
-    def _kept(self, prefix: str, things: list[_Thing]) -> str:
+    def _kept(self, prefix: str, things: list[Thing]) -> str:
         if (pid := self.users.get(prefix)) is not None:
             return f"process {pid} has something of its domain open"
         for path in self._files(things):
@@ -233,7 +215,7 @@ class _Look:
         return self._too_young(prefix)
 
     @staticmethod
-    def _files(things: list[_Thing]) -> Iterator[Path]:
+    def _files(things: list[Thing]) -> Iterator[Path]:
         for thing in things:
             if thing.kind == "logs":
                 yield from (path for path in (SHM_DIR / thing.name).rglob("*") if path.is_file())
@@ -249,7 +231,7 @@ class _Look:
                 return "another process has taken its domain's card"
             if _verdict(prefix, self.bases).state != self.verdicts[prefix].state:
                 return "its domain's directory may be there again"
-            if self.logs.kept(thing, things):
+            if self.messages.kept(thing, things, self.verdicts[prefix].domain):
                 continue
             if thing.kind == "logs":
                 shutil.rmtree(SHM_DIR / thing.name)
@@ -258,54 +240,13 @@ class _Look:
         return ""
 
 
-class _Logs:
-    """Logs of memory stores, that a store may come back to."""
-
-    def __init__(self, everything: bool) -> None:
-        self.everything = everything
-        self._linked: dict[str, str] | None = None
-
-    def kept(self, thing: _Thing, things: list[_Thing]) -> str:
-        """Why it stays, whatever becomes of the rest; of a card, that it names what stays."""
-        if thing.kind == "card":
-            stay = any(each.kind == "logs" and self.kept(each, things) for each in things)
-            return "it names whose the logs are that stay" if stay else ""
-        if thing.kind != "logs":
-            return ""
-        if self._linked is None:
-            self._linked = _linked()
-        if store := self._linked.get(thing.name):
-            return f"store {store} has a log there"
-        return "" if self.everything else "messages of a memory store, whose directory leads there (removed with --all)"
-
-
-def _linked() -> dict[str, str]:
-    """Directories of logs in shared memory that a store of a domain which is there has a link to -> it."""
-    found: dict[str, str] = {}
-    for known in known_domains():
-        try:
-            domain = Domain(known.path, join=False, make=False)
-        except (Error, OSError):
-            continue
-        try:
-            infos = [info for name in domain.store_names() if (info := read_info(domain, name)) is not None]
-        finally:
-            domain.close()
-        for info in infos:
-            with contextlib.suppress(OSError):
-                for link in Path(info.logs).glob("*"):
-                    if link.is_symlink():
-                        found[link.readlink().parent.name] = f"{info.name} of domain {known.path}"
-    return found
-
-
 # Whose it is ------------------------------------------------------------------------------------------------
 
 
-def _listing(prefix: str = "") -> dict[str, list[_Thing]]:
+def _listing(prefix: str = "") -> dict[str, list[Thing]]:
     """By prefix (this one alone, where one is given), what this user has in shared memory that looks like a
     domain's. Names that we do not make, links, FIFOs and what belongs to others are nothing of ours."""
-    found: dict[str, list[_Thing]] = {}
+    found: dict[str, list[Thing]] = {}
     uid = os.geteuid()
     with os.scandir(SHM_DIR) as entries:
         for entry in entries:
@@ -316,20 +257,20 @@ def _listing(prefix: str = "") -> dict[str, list[_Thing]]:
                 made, whose = entry.stat(follow_symlinks=False), named[1]
                 if named[2] == "card":
                     if made.st_uid == uid and stat.S_ISREG(made.st_mode):
-                        found.setdefault(whose, []).append(_thing("card", entry.name, made))
+                        found.setdefault(whose, []).append(_thing(ObjectName(entry.name, b"", 0, "card"), made))
                 elif (item := parse_object(whose, entry.name)) is not None and is_ours(item, made, uid):
-                    found.setdefault(whose, []).append(_thing(item.kind, entry.name, made))
+                    found.setdefault(whose, []).append(_thing(item, made))
     return found
 
 
-def _thing(kind: str, name: str, made: os.stat_result) -> _Thing:
+def _thing(item: ObjectName, made: os.stat_result) -> Thing:
     size, written_ns = made.st_blocks * 512, made.st_mtime_ns
-    if kind == "logs":
-        for path in (SHM_DIR / name).rglob("*"):
+    if item.kind == "logs":
+        for path in (SHM_DIR / item.name).rglob("*"):
             with contextlib.suppress(FileNotFoundError):
                 inside = os.stat(path, follow_symlinks=False)
                 size, written_ns = size + inside.st_blocks * 512, max(written_ns, inside.st_mtime_ns)
-    return _Thing(kind, name, size, written_ns)
+    return Thing(item.kind, item.name, item.uuid, size, written_ns)
 
 
 def _directories(places: Iterable[Path]) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from support.three_stores import SOURCE, everywhere, send
 from support.workers import until
 
-from holdfast.engine.store import shelf
+from holdfast.engine.store import rounds, shelf
 
 if TYPE_CHECKING:
     import pytest
@@ -23,9 +23,10 @@ __all__ = ["is_shelved", "kept", "mapped_files", "open_files", "over", "shelve_a
 
 
 def shelve_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is shelved as soon as it may be."""
+    """A log is shelved as soon as it may be, and a round goes on a hundred times a second."""
     monkeypatch.setattr(shelf, "IDLE_NS", 0)
     monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
+    monkeypatch.setattr(rounds, "LOOK_NS", 10_000_000)
     monkeypatch.setattr(shelf, "BOARD_NS", 0)
 
 

@@ -46,8 +46,8 @@ class Lives:
 
     def __init__(self, shm: PrivateShm, tmp_path: Path, domain: str, before: tuple[str, ...] = ()) -> None:
         self.shm, self.domain = shm, domain
-        self.directory = tmp_path / "base" / domain
-        run = ["store", "run", "--name", "a", "--dir", str(tmp_path / f"a-{domain}"), "--type", "memory", "-d", domain]
+        self.directory, self.stores = tmp_path / "base" / domain, tmp_path / f"a-{domain}"
+        run = ["store", "run", "--name", "a", "--dir", str(self.stores), "--type", "memory", "-d", domain]
         self.process = subprocess.Popen(
             shm.inside(*before, sys.executable, "-m", "holdfast", *run), stderr=subprocess.PIPE, start_new_session=True
         )
@@ -118,7 +118,63 @@ def test_the_logs_of_a_memory_store_stay_without_all(shm: PrivateShm, one: Lives
     assert shown["next"] == 2, "of both lives"
     _, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all")
     assert f"store a of domain {two.directory} has a log there" in out
-    assert "it names whose the logs are that stay" in out
+    assert "it names whose the messages are that stay" in out
+
+
+SENDS = """
+import os, sys
+import holdfast as hf
+source = hf.Context(domain="one").source("quotes", options={"ring_size": 1 << 17, "ume_store_name": "a"})
+source.wait_registered(90)
+print("registered", flush=True)
+sys.stdin.readline()
+source.send(b"only in the ring")
+os._exit(0)
+"""
+
+
+def test_a_ring_that_no_store_has_drained_stays_without_all(shm: PrivateShm, one: Lives) -> None:
+    """The directory was moved to where nobody looks. It comes back, and with it a store that has the
+    messages."""
+    sender = subprocess.Popen(
+        shm.inside(sys.executable, "-c", SENDS), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert sender.stdout is not None
+    assert sender.stdout.readline() == "registered\n"
+    one.kill()
+    assert sender.communicate("send\n", timeout=SHORT)[0] == ""
+    remove_domain(one)
+    _, out, _ = shm.holdfast("gc", "--orphans", "--remove")
+    assert "no store has drained it up to number 0 (removed with --all)" in out
+    assert "it says who has drained the ring that stays" in out
+    assert {name.split(".")[-1] for name in shm.names() if ".logs." not in name} == {"b", "card", "s1"}
+    shutil.move(one.directory.parent.parent / "removed-one", one.directory)
+    again = Lives(shm, one.directory.parent.parent, "one")
+    again.kill()
+    lines = map(json.loads, shm.holdfast("store", "dump", str(one.stores), "--json")[1].splitlines())
+    assert sorted(line["next"] for line in lines if "next" in line) == [1, 2]
+    remove_domain(one)
+    shm.holdfast("gc", "--orphans", "--remove", "--all")
+    assert shm.names() == []
+
+
+def test_no_log_goes_while_a_domain_cannot_be_looked_at(shm: PrivateShm, one: Lives, tmp_path: Path) -> None:
+    """A store of that one may have come from here."""
+    one.kill()
+    mine = set(shm.names())
+    two = Lives(shm, tmp_path, "two")
+    two.kill()
+    remove_domain(one)
+    place = two.directory / "stores"
+    place.rename(place.with_name("away"))
+    place.write_text("no directory")
+    _, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all")
+    assert f"a store of domain {two.directory} may have a log there" in out
+    assert [name for name in mine & set(shm.names()) if ".logs." in name]
+    place.unlink()
+    place.with_name("away").rename(place)
+    shm.holdfast("gc", "--orphans", "--remove", "--all")
+    assert mine & set(shm.names()) == set()
 
 
 def test_the_doctor_tells_of_orphans_and_the_command(shm: PrivateShm, one: Lives) -> None:

@@ -12,7 +12,7 @@ from support.three_stores import SHORT
 from support.workers import until
 
 import holdfast as hf
-from holdfast.engine.store import shelf
+from holdfast.engine.store import rounds
 from holdfast.engine.store.expiry import Expiry
 from holdfast.engine.store.receivers import ReceiverDesk
 from holdfast.engine.tools import doctor
@@ -35,7 +35,7 @@ def test_the_doctor_finds_a_log_at_rest_well(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_orphans", list)  # whatever others have left in shared memory
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         shelved(store, *(over(ctx, session) for session in (7, 8)))

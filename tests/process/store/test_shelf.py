@@ -20,7 +20,7 @@ from holdfast.engine.errors import SystemCallError
 from holdfast.engine.log import stale_rings
 from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, StateFile
 from holdfast.engine.memory.domain import Domain
-from holdfast.engine.store import shelf
+from holdfast.engine.store import rounds, shelf
 from holdfast.engine.store.holdings import Holdings
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_its_next_life_goes_on_where_it_ended(run_store: Callable[..., ThreadSto
 def test_a_store_that_starts_leaves_it_closed(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
     store = run_store("a", kind)
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
@@ -270,7 +270,7 @@ def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_stor
 def test_a_shelved_log_that_cannot_be_opened_keeps_no_other_from_its_end(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         damaged, whole = over(ctx, 7), over(ctx, 8)
@@ -289,8 +289,10 @@ def test_a_shelved_log_that_cannot_be_opened_keeps_no_other_from_its_end(
 def test_a_round_waits_while_the_disk_is_full(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To open a log takes room. Each look tries one log, the next one another; then all are looked at."""
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    """To open a log takes room, and each of these lacks something. Each look tries one log, the next one
+    another; then all are looked at."""
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
+    monkeypatch.setattr(rounds, "_is_whole", lambda _: False)
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         uuids = [over(ctx, session) for session in (7, 8, 9)]
@@ -305,11 +307,11 @@ def test_a_round_waits_while_the_disk_is_full(
         with monkeypatch.context() as full:
             full.setattr(Holdings, "_open_again", is_full)
             again = run_store("a", "disk")
-            monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+            monkeypatch.setattr(rounds, "LOOKS_MAX", 4)
             until("all were tried", lambda: len(tried) >= 6)
             assert tried[:3] == tried[3:6]
             assert set(tried) == set(uuids) == set(again.store.drainer.failures)
-        until("all were looked at", lambda: not again.store._shelf._round)
+        until("all were looked at", lambda: again.store._shelf._rounds.is_over)
         shelved(again, *uuids)
         assert again.store.drainer.failures == {}
         assert all(room(again, uuid) <= ROOM_MAX for uuid in uuids)
@@ -366,7 +368,7 @@ def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
 ) -> None:
     """A receiver came back while a was away; b and c were killed before they saved its acks, and have left
     the log closed. a has never heard of that receiver."""
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
     stores = {name: run_store(name, "disk", **{"source-check-interval": 10**9}) for name in "abc"}
     with hf.Context() as ctx:
         uuid = over(ctx, 7, 5, "abc")
@@ -387,7 +389,7 @@ def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
         again = run_store(name, "disk")
         assert is_shelved(again, uuid)
         assert [receiver.ack for receiver in kept(again, uuid).receivers] == [1]
-        monkeypatch.setattr(again.store._shelf, "_go_round", lambda _: None)
+        monkeypatch.setattr(again.store._shelf._rounds, "turn", lambda _: None)
     looked: list[bytes] = []
     remove = shelf.Shelf._remove_board
 
@@ -396,7 +398,7 @@ def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
         looked.append(source.uuid)
 
     monkeypatch.setattr(shelf.Shelf, "_remove_board", remove_board)
-    monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 4)
     assert kept(run_store("a", "disk"), uuid).receivers == []
     until("a has looked at the board", lambda: uuid in looked)
     with hf.Context() as ctx:

@@ -13,7 +13,7 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.log.check import check_store
 from holdfast.engine.log.compare import compare_stores
-from holdfast.engine.store import shelf
+from holdfast.engine.store import rounds, shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is shelved as soon as it may be, and no round looks at it."""
     monkeypatch.setattr(shelf, "IDLE_NS", 0)
     monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
-    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
 
 
 def shelved(ctx: hf.Context, *stores: ThreadStore) -> list[Path]:
@@ -75,7 +75,7 @@ def test_damage_in_them_is_found_and_mended_from_a_peer(
             segment.seek(at)
             segment.write(b"x")
         assert check_store(places[0]).damaged
-        monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+        monkeypatch.setattr(rounds, "LOOKS_MAX", 4)
         run_store("a", "disk")
         until("its round has mended it", lambda: not check_store(places[0]).damaged)
         assert received(ctx, "quotes", len(SENT)) == SENT

@@ -35,7 +35,7 @@ def measured(cost: Callable[[int], float], points: tuple[int, ...] = POINTS, run
 
 @pytest.fixture(autouse=True)
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> Figure:
-    figure = Figure("many", "Many of them", "of them", POINTS, (64,), (Curve("many:{}", "cost of each"),))
+    figure = Figure("many", "Many of them", "of them", (*POINTS, 64), (Curve("many:{}", "cost of each"),))
     monkeypatch.setattr(curves, "FIGURES", (figure,))
     monkeypatch.setattr(plots, "FIGURES", (figure,))
     return figure
@@ -86,7 +86,7 @@ def test_rates_are_costs_upside_down() -> None:
 
 def test_a_curve_is_judged_from_where_it_says(monkeypatch: pytest.MonkeyPatch, one_figure: Figure) -> None:
     curve = Curve("many:{}", "cost of each", judged_from=2)
-    monkeypatch.setattr(curves, "FIGURES", (Figure("many", "Many", "of them", POINTS, (), (curve,)),))
+    monkeypatch.setattr(curves, "FIGURES", (Figure("many", "Many", "of them", POINTS, (curve,)),))
     (slope,) = judge(measured(lambda x: 1.0 if x == 1 else 100.0))
     assert slope.exponent == pytest.approx(0)
     assert slope.measured == POINTS
@@ -97,17 +97,17 @@ def test_a_curve_of_one_point_is_not_judged() -> None:
     assert judge(measured(lambda _: 1.0, points=(1,))) == []
 
 
-def test_small_machines_leave_out_the_largest_points(one_figure: Figure) -> None:
-    assert one_figure.xs(2) == POINTS
-    assert one_figure.xs(curves.MANY_CORES) == (*POINTS, 64)
-    for figure in FIGURES:
-        assert set(scale.cases(figure, 2)) < set(scale.cases(figure, 64)) or not figure.more
+def test_a_small_disk_leaves_out_the_largest_logs() -> None:
+    (logs,) = (figure for figure in FIGURES if figure.disk_bytes)
+    assert logs.xs(20 << 30) == logs.points
+    assert logs.xs((20 << 30) - 1) == logs.points[:-1]
+    assert all(figure.xs(0) == figure.points for figure in FIGURES if figure is not logs)
 
 
 def test_every_case_of_a_figure_is_measured_once() -> None:
-    cases = [case for figure in FIGURES for case in scale.cases(figure, 64)]
+    cases = [case for figure in FIGURES for case in scale.cases(figure, 1 << 40)]
     assert len(cases) == len(set(cases))
-    assert sum(len(figure.curves) * len(figure.xs(64)) for figure in FIGURES) == len(cases)
+    assert sum(len(figure.curves) * len(figure.points) for figure in FIGURES) == len(cases)
 
 
 # Reports and plots ------------------------------------------------------------------------------------------

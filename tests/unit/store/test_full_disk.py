@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.errors import Error, SharedMemoryFullError, SystemCallError
+from holdfast.engine.errors import Error, LimitReachedError, SharedMemoryFullError, SystemCallError
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.rules.halts import RETRY_MAX_NS
@@ -119,6 +119,27 @@ def test_another_failure_of_a_full_disk_is_said(clock: Clock, caplog: pytest.Log
     drainer.say(QUOTES, OSError(errno.EIO, "broken"))
     drainer.say(QUOTES, OSError(errno.ENOSPC, "full"))
     assert [record.getMessage().split("] ")[1] for record in caplog.records] == ["full", "broken", "full"]
+
+
+def test_a_limit_is_said_once_however_its_use_changes(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    bells: Any = None
+    drainer = Drainer("a", bells, 0, 0.0)
+    for used in (250, 251):
+        drainer.say(
+            QUOTES, LimitReachedError(f"{used} of 256", 24, "EMFILE", limit="RLIMIT_NOFILE", value=256, used=used)
+        )
+    drainer.say(QUOTES, LimitReachedError("all", 12, "ENOMEM", limit="vm.max_map_count", value=9, used=9))
+    assert [record.getMessage().split(": ")[-1] for record in caplog.records] == ["250 of 256", "all"]
+
+
+def test_a_log_that_was_full_and_is_broken_now_is_not_called_full(clock: Clock) -> None:
+    bells: Any = None
+    drainer, log = Drainer("a", bells, 0, 0.0), Log("disk")
+    drainer.repositories[UUID] = log  # type: ignore[assignment]
+    turns(drainer, clock, 2 * TEND_NS)
+    assert set(log.said) == {True}
+    drainer._halted(log, OSError(errno.EIO, "broken"))  # type: ignore[arg-type]
+    assert log.said[-1] is False
 
 
 def test_what_is_missing_is_said_when_it_is_recorded(

@@ -1,0 +1,138 @@
+"""What a domain without a directory has left in shared memory that may hold messages: rings, and the logs of
+memory stores. It goes only with ``everything`` (``--all``, as in gc.py).
+
+A directory that was moved to where nobody looks is taken for one that is gone. Its stores have their logs
+still, and a ring that a store has drained is worth nothing beside them. What no store has drained is in the
+ring alone. Who drained what stands on the source's board.
+
+Logs of a memory store are found by links in the store's own directory, also from another domain. They never
+go where a store of a domain that is there has such a link, nor where a domain cannot be looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import Error
+from ..log.info_file import read_info
+from ..memory.domain import Domain
+from ..memory.mapping import UnpublishedError, attach_stream, said_lines
+from ..native.core import ffi, lib
+from ..native.runtime import Path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["KnownDomain", "Messages", "Thing"]
+
+
+class KnownDomain(NamedTuple):
+    """A domain of this user that a card names, or that lies where domains live."""
+
+    path: str
+    unseen: str = ""
+    """Why nobody can say whether it is there; empty: it is."""
+
+
+class Thing(NamedTuple):
+    """One name in shared memory."""
+
+    kind: str
+    name: str
+    uuid: bytes
+    """Of the source; empty where it is none's."""
+    bytes: int
+    written_ns: int
+
+
+class Messages:
+    """See the module. ``known``: the domains, asked for once and only where a log is met."""
+
+    def __init__(self, known: Callable[[], Iterable[KnownDomain]], *, everything: bool) -> None:
+        self._known, self._everything = known, everything
+        self._linked: dict[str, str] | None = None
+        self._unseen: dict[str, str] = {}
+        """Domains whose stores nobody can ask for their links -> why."""
+        self._rings: dict[str, str] = {}
+        """By name, why it stays."""
+
+    def kept(self, thing: Thing, things: Sequence[Thing], domain: str) -> str:
+        """Why it stays, whatever becomes of the rest of its domain, which are ``things``; empty: it may go.
+
+        A board stays for its ring, and the card because it names whose these are.
+        """
+        if thing.kind == "card":
+            return "it names whose the messages are that stay" if any(self._stays(things, domain)) else ""
+        if thing.kind == "board":
+            rings = (each for each in things if each.kind == "stream" and each.uuid == thing.uuid)
+            return "it says who has drained the ring that stays" if any(self._stays(rings, domain)) else ""
+        if thing.kind == "stream":
+            return "" if self._everything else self._ring(thing.name)
+        return self._log(thing.name, domain) if thing.kind == "logs" else ""
+
+    def _stays(self, things: Iterable[Thing], domain: str) -> Iterator[bool]:
+        return (bool(self.kept(each, (), domain)) for each in things if each.kind in {"stream", "logs"})
+
+    def _ring(self, name: str) -> str:
+        if name not in self._rings:
+            why = _undrained(name)
+            self._rings[name] = f"{why} (removed with --all)" if why else ""
+        return self._rings[name]
+
+    def _log(self, name: str, domain: str) -> str:
+        if self._linked is None:
+            self._linked = self._links()
+        if store := self._linked.get(name):
+            return f"store {store} has a log there"
+        if other := next((path for path in self._unseen if path != domain), ""):
+            return f"a store of domain {other} may have a log there: {self._unseen[other]}"
+        return (
+            "" if self._everything else "messages of a memory store, whose directory leads there (removed with --all)"
+        )
+
+    def _links(self) -> dict[str, str]:
+        """Directories of logs in shared memory that a store of a domain has a link to -> it."""
+        found: dict[str, str] = {}
+        for known in self._known():
+            try:
+                domain = Domain(known.path, join=False, make=False)
+            except (Error, OSError) as error:
+                self._unseen[known.path] = known.unseen or str(error)
+                continue
+            with contextlib.closing(domain):
+                infos = [info for name in domain.store_names() if (info := read_info(domain, name)) is not None]
+            for info in infos:
+                with contextlib.suppress(OSError):
+                    for link in Path(info.logs).glob("*"):
+                        if link.is_symlink():
+                            found[link.readlink().parent.name] = f"{info.name} of domain {known.path}"
+        return found
+
+
+def _undrained(name: str) -> str:
+    """Why this ring may hold what no store has; empty: it does not."""
+    tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    try:
+        with attach_stream(name, populate=False) as mapping:
+            if lib.hf_stream_end(mapping.handle, tail, end) < 0:
+                return "it is damaged, and may hold messages that no store has"
+            incarnation, start = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn)
+    except (FileNotFoundError, UnpublishedError):  # removed meanwhile; or nothing was ever sent in it
+        return ""
+    except (Error, OSError) as error:
+        return "" if getattr(error, "code", "") == "HF_GONE" else f"it cannot be read: {error.args[0]}"
+    if end[0] == start or any(said >= (incarnation, int(end[0])) for said in _drained(name)):
+        return ""
+    return f"no store has drained it up to number {int(end[0]) - 1}"
+
+
+def _drained(ring: str) -> list[tuple[int, int]]:
+    """What the lines of stores say on the board of this ring's source: up to where, under which
+    incarnation."""
+    try:
+        views = said_lines(f"{ring.rpartition('.')[0]}.b")
+    except (FileNotFoundError, UnpublishedError, Error):
+        return []
+    stores = [view.line for view in views if view.line.role == lib.HF_ROLE_STORE]
+    return [(int(line.ack_stream), int(line.ack)) for line in stores]
