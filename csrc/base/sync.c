@@ -56,7 +56,7 @@ int64_t hf_doubt_set(const char *path)
 int64_t hf_doubt_get(const char *path)
 {
     uint8_t boot[BOOT_BYTES], found[BOOT_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         return errno == ENOENT || errno == ENOTDIR ? 0 : HF_ERRNO - errno;
     }

@@ -7,6 +7,7 @@
  * a message whose last fragment is missing is torn as a whole. What the disk does not give at or above S may have been
  * stable: nothing is torn there, and the end is not known (unsure.c). */
 #include "log/end.h"
+#include "base/failpoint.h"
 #include "log/frame.h"
 #include "log/head.h"
 #include "log/unsure.h"
@@ -132,10 +133,11 @@ static int is_torn(struct hf_ending *e, int64_t i, struct hf_walk *w, uint64_t n
     uint64_t claimed = hf_walk_claimed(w, &unread);
     unread |= e->blind && claimed != 0;      /* without the head nothing tells a torn frame from a damaged one */
     unread |= e->unsure && i + 1 < e->count; /* no cut there */
-    if (unread) {
+    if (unread && !HF_MUTANT("log.unread_is_torn")) {
         begin_unsure(e, next);
+        return 0;
     }
-    return !unread;
+    return 1;
 }
 
 /* No frame is found from position `stopped` on, where `chain` waited for the next one, to where segment i should end. */

@@ -141,9 +141,16 @@ def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | N
     return newest if newest is not None and newest.incarnation else None
 
 
+def _excluded(grants: Collection[Grant]) -> set[str]:
+    """Stores that the operator has excluded. An exclusion is over where one of these has taken in a BEGIN
+    since, also for those that have missed it: what that store has now is of later."""
+    over = {(name, n) for grant in grants for name, n in grant.exclusions.items() if grant.excluded.get(name) != n}
+    return {name for grant in grants for name, n in grant.excluded.items() if (name, n) not in over}
+
+
 def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
     """Stores that have not answered, and that the operator has told an answering one not to wait for."""
-    excluded = {name for grant in grants.values() for name in grant.excluded}
+    excluded = _excluded(grants.values())
     called = names_of(each for grant in grants.values() for each in grant.seen)
     return {s for s, name in enumerate(names) if s not in grants and called.get(name, name) in excluded}
 
@@ -204,7 +211,7 @@ def _logs(
     told = {name for grant in grants.values() for name in grant.peers} - answered.keys()
     views |= {name: None for name in told if (view := views.get(name)) is not None and not view.begins}  # it was wiped
     settled = {called[store] for store in empty if called[store] not in took_part}
-    settled |= {alias.get(name, name) for grant in grants.values() for name in grant.excluded}
+    settled |= {alias.get(name, name) for name in _excluded(grants.values())}
     views |= {name: LogView((), 0) for name in settled if name not in answered and views.get(name) is None}
     table = right_table(views, configurations, {called[store] for store in learn})
     numbers = {name: reached(view, table or ()) for name, view in views.items()}

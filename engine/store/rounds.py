@@ -24,6 +24,8 @@ from ..log.files import taken_bytes
 from ..log.info_file import NO_LIVES, earlier_logs, peers_of
 from ..log.look import LogLook
 from ..log.reader import view_of
+from ..memory.domain import SHM_DIR
+from ..native.core import lib
 from ..native.runtime import futures, os, threading, time
 from ..rules.reconcile import FOR_EVER, LogView
 from .news import called
@@ -86,7 +88,7 @@ class Rounds:
             self._next_ns = now_ns + self._interval_ns
         if self._looked is not None and self._looked.done():
             self._take(self._looked.result(), now_ns)
-            self._looked = None
+            self._looked = None  # last: whoever asks whether the round is over sees one or the other
         self._open()
         if self._looked is None:
             self._look(now_ns)
@@ -104,16 +106,17 @@ class Rounds:
             self._lacking.popleft()
 
     def _look(self, now_ns: int) -> None:
-        again: list[bytes] = []
-        while self._later and self._later[0][0] <= now_ns and len(again) < LOOKS_MAX:
-            again.append(self._later.popleft()[1])
-        asked = list(islice(self._asked, LOOKS_MAX - len(again)))
-        logs = [self._resting(source, last=True) for source in map(self._closed, again) if source is not None]
-        logs += [self._resting(source, last=False) for source in map(self._closed, asked) if source is not None]
+        again = [uuid for due, uuid in islice(self._later, LOOKS_MAX) if due <= now_ns]
+        uuids = again or list(islice(self._asked, LOOKS_MAX))  # by themselves: their peers were walked before
+        logs = [self._resting(source, last=bool(again)) for source in map(self._closed, uuids) if source is not None]
         if logs:
-            self._looked = _look_at(logs)
-        for _ in asked:  # last: whoever asks whether the round is over sees one or the other
-            self._asked.popleft()
+            try:
+                self._looked = _look_at(logs)
+            except RuntimeError as error:  # no thread can be started now
+                _log.debug("store %s: its round waits: %s", self._holdings.name, error)
+                return
+        for _ in uuids:
+            (self._later if again else self._asked).popleft()
 
     def _closed(self, uuid: bytes) -> SourceState | None:
         """This source, if its log is shelved still."""
@@ -124,11 +127,11 @@ class Rounds:
     def _resting(self, source: SourceState, *, last: bool) -> _Resting:
         holdings = self._holdings
         places = peers_of(holdings.domain, source, holdings.state.uuid, NO_LIVES)
-        until = dict(earlier_logs(places, source).values())
+        until = dict(sorted(earlier_logs(places, source).values(), key=lambda each: each[1]))  # as Repository.until
         peers = {path: until.get(path, FOR_EVER) for path in (os.fspath(place.log) for place in places)}
         return _Resting(
             source.uuid, called(holdings.name, source), holdings.logs / source.uuid.hex(),
-            LogView(tuple(source.begins), source.shelved_next), peers, last,
+            SHM_DIR / holdings.domain.board_name(source.uuid), LogView(tuple(source.begins), source.shelved_next), peers, last,
         )  # fmt: skip
 
 
@@ -138,6 +141,8 @@ class _Resting(NamedTuple):
     uuid: bytes
     called: str
     path: Path
+    board: Path
+    """Of its source: where it is still there, it may have what receivers have acknowledged."""
     view: LogView
     """What it holds, by the state of its store."""
     peers: Mapping[str, int]
@@ -160,13 +165,13 @@ def _shelved(sources: Iterable[SourceState]) -> list[bytes]:
 
 
 def _look_at(logs: Sequence[_Resting]) -> futures.Future[_Found]:
-    """On a thread of its own."""
+    """On a thread of its own. Raises RuntimeError: there can be none."""
     future: futures.Future[_Found] = futures.Future()
 
     def run() -> None:
         found = _Found([], [])
         try:
-            reached = Walk(path for log in logs for path in log.peers).over(WALK_S)
+            reached = _reached(path for log in logs for path in log.peers)
             for log in logs:
                 _look(log, found, reached=reached)
         except BaseException as error:
@@ -178,8 +183,15 @@ def _look_at(logs: Sequence[_Resting]) -> futures.Future[_Found]:
     return future
 
 
+def _reached(peers: Iterable[str]) -> bool:
+    """The disks of these logs answer, or are known not to: whoever looks at the logs does not hang."""
+    try:
+        return Walk(peers).over(WALK_S)
+    except (RuntimeError, MemoryError):  # no thread can be started now
+        return False
+
+
 def _look(log: _Resting, found: _Found, *, reached: bool) -> None:
-    """``reached``: the disks of its peers answer, or are known not to."""
     try:
         whole = _is_whole(log)
         peers = log.peers.items() if whole else ()
@@ -192,13 +204,16 @@ def _look(log: _Resting, found: _Found, *, reached: bool) -> None:
         whole, ends = False, []
     if not whole or True in ends:
         found.lacking.append(log.uuid)
-    elif None in ends and not log.last:
+    elif None in ends and not (log.last and reached):
         found.unsure.append(log.uuid)
 
 
 def _is_whole(log: _Resting) -> bool:
-    """Each number of it verifies, and it ends where it did. Raises Error, OSError: it cannot be read."""
-    if os.stat(log.path / "head").st_size != HEAD_BYTES or taken_bytes(log.path) > LARGE_BYTES:
+    """It is at rest, each number of it verifies, it ends where it did, and no board is left of its source.
+    Raises Error, OSError: it cannot be read."""
+    if os.path.lexists(log.board) or os.stat(log.path / "head").st_size != HEAD_BYTES:
+        return False
+    if taken_bytes(log.path) > LARGE_BYTES:
         return False
     opened = open_log(log.path)
     if not isinstance(opened, OpenLog):
@@ -210,15 +225,17 @@ def _is_whole(log: _Resting) -> bool:
         while not look.over:
             if look.step() is not None:
                 return False
-    return True
+        return view_of(opened.log) == log.view  # else its end was of a moment
 
 
 def _has_more(own: LogView, path: str, below: int) -> bool | None:
-    """This peer's log may have what ours lacks: a later number, or a later BEGIN. None: it cannot be read."""
+    """This peer's log may have what ours lacks: a later number, or a later BEGIN. None: that cannot be
+    read."""
     opened = None if is_stuck(path) else open_log(path)
     if not isinstance(opened, OpenLog):
         return None
     with contextlib.closing(opened), contextlib.suppress(Error):
         view = view_of(opened.log)
-        return view.incarnation > own.incarnation or min(view.next_sqn, below) > own.next_sqn
+        more = view.incarnation > own.incarnation or min(view.next_sqn, below) > own.next_sqn
+        return more if more or opened.end()[0] == lib.HF_OK else None
     return None

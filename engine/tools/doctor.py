@@ -419,7 +419,7 @@ def _orphans() -> Iterator[Finding]:
     """In all of shared memory, whichever domain is looked at. Who removes a domain this minute may be about
     to remove that, too."""
     try:
-        found = orphans(older_ns=ORPHAN_NS, everything=True)
+        found = orphans(older_ns=ORPHAN_NS)
     except (Error, OSError) as error:
         said = f"what no domain claims cannot be looked at: {error}"
         yield Finding("orphans", ok=False, found=said, remedy="holdfast gc --orphans")
@@ -429,8 +429,13 @@ def _orphans() -> Iterator[Finding]:
         said = (
             f"{len(goes)} things of {_domains(goes)} whose directory is gone, {_mib(sum(each.bytes for each in goes))}"
         )
-        remedy = "holdfast gc --orphans lists them, with --remove removes them, and with --all the logs of memory stores, too"
+        remedy = "holdfast gc --orphans lists them, and with --remove removes them"
         yield Finding("orphans", ok=False, found=f"{said}, the oldest {_oldest(goes)}", remedy=remedy)
+    holds = [each for each in found if each.gone and each.needs_all]
+    if holds:
+        said = f"{len(holds)} rings and logs of {_domains(holds)} whose directory is gone may hold messages that nobody else has"
+        remedy = "put the directory back, and start its stores; or give the messages up: holdfast gc --orphans --remove --all"
+        yield Finding("orphans", ok=False, found=said, remedy=remedy)
     unknown = [each for each in found if not each.gone and each.age_ns >= ORPHAN_NS]
     if unknown:
         said = f"{len(unknown)} things of {_domains(unknown, 'unknown ')}, {_mib(sum(each.bytes for each in unknown))}"

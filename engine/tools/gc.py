@@ -355,7 +355,7 @@ class _Sweep:
 def _locked(path: Path) -> bool:
     """Another process holds a lock on ``path``, or nobody can say."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     except OSError:

@@ -2,8 +2,9 @@
 memory stores. It goes only with ``everything`` (``--all``, as in gc.py).
 
 A directory that was moved to where nobody looks is taken for one that is gone. Its stores have their logs
-still, and a ring that a store has drained is worth nothing beside them. What no store has drained is in the
-ring alone. Who drained what stands on the source's board.
+still, and the messages of a ring that one of them has drained are there. What none has drained is in the ring
+alone. Who drained what stands on the source's board; a line that says where its store's range begins, behind
+the ring's first number, does not count.
 
 Logs of a memory store are found by links in the store's own directory, also from another domain. They never
 go where a store of a domain that is there has such a link, nor where a domain cannot be looked at.
@@ -20,11 +21,15 @@ from ..memory.domain import Domain
 from ..memory.mapping import UnpublishedError, attach_stream, said_lines
 from ..native.core import ffi, lib
 from ..native.runtime import Path
+from .snapshot import declared_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["KnownDomain", "Messages", "Thing"]
+__all__ = ["WITH_ALL", "KnownDomain", "Messages", "Thing", "text_of"]
+
+WITH_ALL = "(removed with --all)"
+"""How the reason ends where nothing else keeps it."""
 
 
 class KnownDomain(NamedTuple):
@@ -77,7 +82,7 @@ class Messages:
     def _ring(self, name: str) -> str:
         if name not in self._rings:
             why = _undrained(name)
-            self._rings[name] = f"{why} (removed with --all)" if why else ""
+            self._rings[name] = f"{why} {WITH_ALL}" if why else ""
         return self._rings[name]
 
     def _log(self, name: str, domain: str) -> str:
@@ -95,10 +100,13 @@ class Messages:
         """Directories of logs in shared memory that a store of a domain has a link to -> it."""
         found: dict[str, str] = {}
         for known in self._known():
+            if known.unseen:  # what is at this path now may be another one
+                self._unseen[known.path] = known.unseen
+                continue
             try:
                 domain = Domain(known.path, join=False, make=False)
             except (Error, OSError) as error:
-                self._unseen[known.path] = known.unseen or str(error)
+                self._unseen[known.path] = text_of(error)
                 continue
             with contextlib.closing(domain):
                 infos = [info for name in domain.store_names() if (info := read_info(domain, name)) is not None]
@@ -111,28 +119,35 @@ class Messages:
 
 
 def _undrained(name: str) -> str:
-    """Why this ring may hold what no store has; empty: it does not."""
+    """Why this ring may hold what a store was to have and none has; empty: it does not."""
     tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
     try:
         with attach_stream(name, populate=False) as mapping:
             if lib.hf_stream_end(mapping.handle, tail, end) < 0:
                 return "it is damaged, and may hold messages that no store has"
-            incarnation, start = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn)
+            ring = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn), int(end[0])
+            declared = declared_stores(mapping)
+            if ring[1] == ring[2] or (declared is not None and not declared):
+                return ""
+        return "" if _is_drained(name, *ring) else f"no store has drained it up to number {ring[2] - 1}"
     except (FileNotFoundError, UnpublishedError):  # removed meanwhile; or nothing was ever sent in it
         return ""
     except (Error, OSError) as error:
-        return "" if getattr(error, "code", "") == "HF_GONE" else f"it cannot be read: {error.args[0]}"
-    if end[0] == start or any(said >= (incarnation, int(end[0])) for said in _drained(name)):
-        return ""
-    return f"no store has drained it up to number {int(end[0]) - 1}"
+        return "" if getattr(error, "code", "") == "HF_GONE" else f"it cannot be read: {text_of(error)}"
 
 
-def _drained(ring: str) -> list[tuple[int, int]]:
-    """What the lines of stores say on the board of this ring's source: up to where, under which
-    incarnation."""
+def _is_drained(ring: str, incarnation: int, start: int, end: int) -> bool:
+    """A store had all of it, as its line on the source's board says; or none was to keep messages."""
     try:
         views = said_lines(f"{ring.rpartition('.')[0]}.b")
-    except (FileNotFoundError, UnpublishedError, Error):
-        return []
+    except (FileNotFoundError, UnpublishedError):
+        return False
     stores = [view.line for view in views if view.line.role == lib.HF_ROLE_STORE]
-    return [(int(line.ack_stream), int(line.ack)) for line in stores]
+    keep = [line for line in stores if line.level]
+    has = any(line.ack_stream >= incarnation and line.ack >= end and line.from_sqn <= start for line in keep)
+    return has or (bool(stores) and not keep)
+
+
+def text_of(error: Exception) -> str:
+    """For an operator."""
+    return str(getattr(error, "strerror", None) or error.args[0])

@@ -43,7 +43,7 @@ from ..memory.card import BYTES_MAX, Card, boot_id, leads_to, mount_namespace, p
 from ..memory.domain import SHM_DIR, ObjectName, base_directory, is_ours, parse_object, unlink_object, volatile_bases
 from ..native.private_directory import open_regular
 from ..native.runtime import Path, os, shutil, time
-from .orphan_messages import KnownDomain, Messages, Thing
+from .orphan_messages import WITH_ALL, KnownDomain, Messages, Thing, text_of
 from .users import is_written, users
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Orphan(msgspec.Struct, frozen=True):
     why: str
     kept: str
     """Why it stays, or would; empty: it goes."""
+
+    @property
+    def needs_all(self) -> bool:
+        """It stays because it may hold messages, and goes with ``everything``."""
+        return self.kept.endswith(WITH_ALL)
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ class _Look:
                 return ""
             return self._make(prefix, place)
         except (Error, OSError) as error:
-            return f"its card cannot be opened: {_said(error)}"
+            return f"its card cannot be opened: {text_of(error)}"
         return self._lock(prefix, place, fd)
 
     def _make(self, prefix: str, place: Path) -> str:
@@ -178,7 +183,7 @@ class _Look:
         try:
             fd = open_regular(place, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except (Error, OSError) as error:
-            return f"no card can be made for it: {_said(error)}"
+            return f"no card can be made for it: {text_of(error)}"
         self.made.add(prefix)
         return self._lock(prefix, place, fd)
 
@@ -211,7 +216,7 @@ class _Look:
             except FileNotFoundError:
                 continue
             except (Error, OSError) as error:
-                return f"whether a process has {path} open cannot be said: {_said(error)}"
+                return f"whether a process has {path} open cannot be said: {text_of(error)}"
         return self._too_young(prefix)
 
     @staticmethod
@@ -295,7 +300,7 @@ def _verdict(prefix: str, bases: dict[str, Path]) -> _Verdict:
     except FileNotFoundError:
         return _Verdict("unknown", "", "it has no card, as what 0.1 made, or who died at once")
     except (Error, OSError, ValueError, msgspec.MsgspecError) as error:
-        return _Verdict("unknown", "", f"its card cannot be read: {_said(error)}")
+        return _Verdict("unknown", "", f"its card cannot be read: {text_of(error)}")
     path = Path(card.directory)
     if _is_at(prefix, path):
         return _Verdict("claimed", card.directory)
@@ -340,9 +345,9 @@ def _absent(card: Card, path: Path) -> _Verdict:
         try:
             device, why = _nearest(path).st_dev, "its directory does not exist"
         except OSError as error:
-            return _Verdict("unknown", card.directory, f"its directory cannot be looked at: {_said(error)}")
+            return _Verdict("unknown", card.directory, f"its directory cannot be looked at: {text_of(error)}")
     except OSError as error:
-        return _Verdict("unknown", card.directory, f"its directory cannot be looked at: {_said(error)}")
+        return _Verdict("unknown", card.directory, f"its directory cannot be looked at: {text_of(error)}")
     if device != card.device:
         if path.is_relative_to(RUNTIME):
             return _Verdict(
@@ -358,7 +363,3 @@ def _nearest(path: Path) -> os.stat_result:
         with contextlib.suppress(FileNotFoundError):
             return os.stat(parent)
     raise FileNotFoundError(str(path))
-
-
-def _said(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error.args[0])

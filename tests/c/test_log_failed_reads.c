@@ -1,6 +1,9 @@
 /* test_log_failed_reads.c: each read of an open, a walk, a reader and a check fails once. Nothing that was stable is cut or taken
  * for a torn tail. */
+#include "base/failpoint.h"
 #include "sector_kit.h"
+
+#include <sys/wait.h>
 
 static void each_read_of_an_open_may_fail_and_nothing_stable_goes(void)
 {
@@ -119,6 +122,22 @@ static void each_read_of_a_reader_and_a_check_may_fail(void)
     finish(dir);
 }
 
+/* ---- a bug that these tests must find ---- */
+
+static void with_a_bug(void *argument)
+{
+    (void)argument;
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    hf_failpoint_arm("log.unread_is_torn=mutant");
+    each_read_of_a_walk_may_fail_and_nothing_is_taken_for_torn();
+}
+
+static void an_unread_end_that_is_taken_for_torn_is_found(void)
+{
+    int status = check_wait(check_fork(with_a_bug, NULL));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
 int main(void)
 {
     parent = kit_directory();
@@ -126,5 +145,6 @@ int main(void)
     RUN(each_read_of_a_walk_may_fail_and_nothing_is_taken_for_torn);
     RUN(each_read_of_an_open_without_memory_says_so);
     RUN(each_read_of_a_reader_and_a_check_may_fail);
+    RUN(an_unread_end_that_is_taken_for_torn_is_found);
     return 0;
 }

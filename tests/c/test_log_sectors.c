@@ -273,20 +273,31 @@ static void a_head_that_is_lost_stays_lost_until_that_is_recorded(void)
     }
 }
 
-static void plant(void *unused)
+struct planted {
+    const char *bug;
+    void (*test)(void);
+};
+
+static void plant(void *argument)
 {
-    (void)unused;
+    const struct planted *p = argument;
     CHECK(freopen("/dev/null", "w", stderr) != NULL);
-    parent = kit_subdirectory(parent, "planted");
-    bug = "head.create_whole=mutant";
+    parent = kit_subdirectory(parent, p->bug);
+    bug = p->bug;
     arm("");
-    a_head_that_is_lost_stays_lost_until_that_is_recorded();
+    p->test();
 }
 
-static void the_planted_bug_is_found(void)
+static void the_planted_bugs_are_found(void)
 {
-    int status = check_wait(check_fork(plant, NULL));
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    static struct planted bugs[] = {
+        {"head.create_whole=mutant", a_head_that_is_lost_stays_lost_until_that_is_recorded},
+        {"log.unread_is_torn=mutant", an_end_that_the_disk_does_not_give_is_unknown},
+    };
+    for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
+        int status = check_wait(check_fork(plant, &bugs[i]));
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    }
 }
 
 static void a_reader_of_a_head_that_goes_bad_says_so(void)
@@ -320,7 +331,7 @@ int main(void)
     RUN(what_a_failed_sync_left_is_copied_around_a_bad_page);
     RUN(a_head_that_the_disk_does_not_give_costs_no_message);
     RUN(a_head_that_is_lost_stays_lost_until_that_is_recorded);
-    RUN(the_planted_bug_is_found);
+    RUN(the_planted_bugs_are_found);
     RUN(a_reader_of_a_head_that_goes_bad_says_so);
     return 0;
 }

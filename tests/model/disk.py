@@ -29,6 +29,8 @@ class Disk:
     end: int = 0
     wiped: bool = False
     """It is not the first one of its store."""
+    excluded: dict[str, int] = field(default_factory=dict)
+    """As State.excluded: whom the operator has excluded, and the number of that exclusion."""
 
     @property
     def known_lives(self) -> list[int]:

@@ -8,6 +8,7 @@ rules of its own, in :meth:`Declared.stable`, and knows each message by its cont
 * a number that was stable is given to nobody else, while any log has what it was, whether that can be read
   now or not;
 * where all copies went with wiped or restored directories, it is given again only if the decision says so;
+* what was stable only with what an excluded store has is given up, until that has learned;
 * no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the
   end;
 * when every store that was ever declared has answered, there is a decision.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from model.declared import Register
 from model.disk import Disk, Kept
+from model.fates import Fates
 
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
@@ -56,7 +58,7 @@ class OnlyWrittenError(Exception):
     """The register as it was written would have led to another decision: another history from here on."""
 
 
-class World:
+class World(Fates):
     """The stores, and the judge's book."""
 
     writes = True
@@ -70,12 +72,16 @@ class World:
         self.life = 0
         self.disks = {name: Disk([self.next_life()]) for name in names}
         self.copies: dict[str, Disk] = {}
-        self.claimants = 0
+        self.claimants = self.exclusions = 0
         self.sent = 0
         self.stable: dict[int, int] = {}
         """Number -> what it was when it was stable."""
         self.holders: dict[int, set[str]] = {}
         """Number -> who made it stable."""
+        self.suffices: dict[int, Callable[[Collection[str]], bool]] = {}
+        """Number -> whether it would be stable with these stores alone."""
+        self.excluded_then: dict[int, int] = {}
+        """Number -> the last exclusion when it became stable."""
         self.register, self.written, self.whole = Register(), Register(), Register()
         """As it is, and all that was to be written: the same, until something befalls the register."""
         self.saved = Register()
@@ -91,6 +97,10 @@ class World:
         self.instead: Callable[[Register], election.Decision | None] = lambda _: None
         """What would have been decided with another register: ``whole`` is what was to be written before."""
         self.forgetful: set[str] = set()
+        self.excluded: set[tuple[str, int]] = set()
+        """Whom the operator has excluded, and the number of that, as those that answer remember it."""
+        self.learning: dict[str, list[int]] = {}
+        """Exclusions that each store learns after, with the BEGIN of this life."""
         self.told: set[int] = set()
         """Of these a decision has said that they may be gone."""
         self.begun = False
@@ -101,52 +111,6 @@ class World:
         """Of a directory that is opened; no other has had it."""
         self.life += 1
         return self.life
-
-    # What befalls a store -----------------------------------------------------------------------------------
-
-    def wipe(self, name: str) -> None:
-        """Its directory is gone, with another one in its place."""
-        self.disks[name] = Disk([self.next_life()], wiped=True)
-
-    def save(self, name: str) -> None:
-        """A backup is made of it."""
-        self.copies[name] = copy.deepcopy(self.disks[name])
-
-    def restore(self, name: str) -> None:
-        """The backup takes its place."""
-        if name in self.copies:
-            self.disks[name] = copy.deepcopy(self.copies[name])
-
-    def forget(self, name: str) -> None:
-        """Its log is gone, and its state is not: one in memory, after a reboot."""
-        disk = self.disks[name]
-        if disk.state is not None:
-            disk.log, disk.end = {}, 0
-            disk.state.learner |= disk.state.incarnation > 0
-
-    # What befalls the register ------------------------------------------------------------------------------
-
-    def lose_register(self) -> None:
-        """Its disk is another one."""
-        self.register, self.damaged = Register(), True
-
-    def save_register(self) -> None:
-        """A backup is made of it."""
-        self.saved = copy.deepcopy(self.register)
-
-    def restore_register(self) -> None:
-        """The backup takes its place."""
-        self.register, self.damaged = copy.deepcopy(self.saved), True
-
-    def save_both(self, name: str) -> None:
-        """One backup of the register and of this store's directory."""
-        self.save_register()
-        self.save(name)
-
-    def restore_both(self, name: str) -> None:
-        """The host as it was then, and the other stores' hosts as they are."""
-        self.restore_register()
-        self.restore(name)
 
     # A life of the source -----------------------------------------------------------------------------------
 
@@ -180,6 +144,7 @@ class World:
             7, state.uuid, known.end, state.incarnation > 0, known.incarnation, known.begins, votes=not state.learner,
             opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=disk.known_lives, promised=state.promised,
             seen=tuple(seen), configuration=Configuration(tuple(state.stores), groups) if groups is not None else None,
+            excluded=state.excluded(disk.excluded), exclusions=dict(disk.excluded), served=tuple(state.served),
         )  # fmt: skip
 
     def _seen(self, name: str, unread: Collection[str], told: set[int], wrote: set[int]) -> Seen:
@@ -279,6 +244,7 @@ class World:
         told = {name: life for name, life in lives.items() if name in seats}
         self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
+        self.learning = self._to_learn(declared, up)
         begun = [name for name in reached if self.begin(name, declared, found, told, claimant)]
         if declared.enough(begun):
             self.judge_start(found)
@@ -297,6 +263,7 @@ class World:
     def _prepare(self, up: Collection[str], question: Question) -> None:
         """What somebody remembers, and what would be decided otherwise, by the stores as they are now."""
         self.whole, self.forgetful = copy.deepcopy(self.written), self._forgetful(up)
+        self.excluded = {each for name in up for each in self.disks[name].excluded.items()}
         if self.damaged:
             self.instead = partial(self._instead, copy.deepcopy(self.disks), question)
 
@@ -336,10 +303,23 @@ class World:
         if disk.state is None:
             disk.state = SourceState(OURS, "quotes", 7, 0)
         told[new] = self._life_to_tell(new, told)
+        if new not in self.learning or not dead:  # it registers in the middle of this life
+            self.learning[new] = self._to_learn(declared, {*up, new})[new]
         self._write(declared, found.incarnation, {new: told[new]}, event=True)
         if self.begin(new, declared, found, told):
             begun.append(new)
         return declared.enough(begun)
+
+    def _to_learn(self, declared: Declared, up: Collection[str]) -> dict[str, list[int]]:
+        """As the source tells it with BEGIN, by what these grant."""
+        grants = {}
+        for store, name in enumerate(declared.stores):
+            disk = self.disks[name]
+            served = tuple(disk.state.served) if disk.state is not None else ()
+            if name in up:
+                known = dict(disk.excluded)
+                grants[store] = Grant(7, OURS, 0, False, name=name, exclusions=known, served=served, configuration=None)
+        return {grant.name: election.to_learn(store, grants, declared.stores) for store, grant in grants.items()}
 
     def _life_to_tell(self, name: str, told: dict[str, int]) -> int:
         """As the source has it of what the stores were told, and of the register."""
@@ -365,9 +345,12 @@ class World:
         missed = state.incarnation not in {found.incarnation, *(begin[0] for begin in found.begins)}
         if missed and disk.end > state.start_sqn:
             return False
+        state.learn(self.learning[name])
+        if found.incarnation > state.incarnation:
+            state.readmit(disk.excluded)
         table = after_begin(state.begins, found.begins, found.incarnation, found.start_sqn)
         for number, kept in disk.void(table).items():
-            if self.stable.get(number) == kept.content:
+            if self.stable.get(number) == kept.content and name in self._left(number):
                 text = f"BEGIN{table[-1]} makes void at {name} what is stable: number {number}"
                 self.lost(text, partial(_makes_void, number, kept))
             del disk.log[number]
@@ -385,7 +368,7 @@ class World:
     def judge_start(self, found: election.Decision) -> None:
         """Numbers from the start on are given to new messages."""
         for number in [number for number in self.stable if number >= found.start_sqn]:
-            left = [name for name, disk in self.disks.items() if self._has(disk, number)]
+            left = self._left(number)
             if left:
                 text = f"starts at {found.start_sqn}, and number {number} was stable: {left} have it"
                 self.lost(text, partial(_renumbers, number))
@@ -408,6 +391,13 @@ class World:
             if missed or disk.state is None or not disk.state.incarnation or disk.state.learner:
                 found.add(name)
         return found
+
+    def _left(self, number: int) -> list[str]:
+        """Who has it still; nobody, where it was stable only with what is given up: it was, when a store was
+        excluded that has it."""
+        given_up = {name for name, exclusion in self.excluded if exclusion > self.excluded_then[number]}
+        left = [name for name, disk in self.disks.items() if name not in given_up and self._has(disk, number)]
+        return left if not self.holders[number] & given_up or self.suffices[number](left) else []
 
     def _has(self, disk: Disk, number: int) -> bool:
         kept = disk.log.get(number)
@@ -439,6 +429,10 @@ class World:
                 disk.end = max(disk.end, number + 1)
             if declared.stable(begun, having) and number not in self.stable:
                 self.stable[number], self.holders[number] = content, set(having)
+                self.suffices[number], self.excluded_then[number] = (
+                    partial(declared.stable, list(begun)),
+                    self.exclusions,
+                )
 
     def _fill(self, name: str, start: int, hidden: Collection[str]) -> None:
         disk = self.disks[name]
@@ -468,7 +462,7 @@ class World:
         self._part(found)
         self.judge_start(found)
         for number, content in self.stable.items():
-            left = {name: disk for name, disk in self.disks.items() if self._has(disk, number)}
+            left = {name: self.disks[name] for name in self._left(number)}
 
             def void(by: election.Decision, n: int = number, copies: Collection[Disk] = left.values()) -> bool:
                 return bool(copies) and all(n in disk.void(table_of(by)) for disk in copies)

@@ -15,6 +15,7 @@ from model.declared import Declared
 from model.histories import LostError, OnlyWrittenError, World
 from model.readers import judge_readers
 
+from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import newest_table
@@ -70,8 +71,10 @@ MANY = [
 ]
 
 
+OPERATED = 40_000 if LONG else 250
 STORES = ("wipe", "save", "restore", "forget")
 REGISTER = ("lose_register", "save_register", "restore_register")
+OPERATOR = (*STORES, "exclude", "exclude")
 FATES = {
     "stores": STORES,
     "stores and register": (*STORES, *REGISTER),
@@ -139,6 +142,13 @@ def test_long_histories(lists: list[Declared], fates: str, record_property: Call
     some(run, seeds)
     assert decided > len(seeds) / 2, "the histories say something"
     record_property("histories", len(seeds))
+
+
+@pytest.mark.parametrize("lists", [each for each in MANY if len(each) == 1 and min(each[0].sizes) > 1], ids=name_of)
+def test_histories_with_an_operator_who_excludes(lists: list[Declared]) -> None:
+    """Where no store may begin alone: one that comes back alone hears of no exclusion, and those that have
+    excluded it do not hear of what it has had since."""
+    some(lambda choices: lives(lists, 7, choices, OPERATOR, eventful=True), range(OPERATED))
 
 
 def test_what_only_the_register_knew_is_lost_with_it_and_is_counted() -> None:
@@ -278,14 +288,24 @@ def test_the_histories_find_a_planted_bug(
         some(lambda choices: lives(lists, 7, choices), range(first, first + 20_000))
 
 
+def who_missed_a_begin_still_excludes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "_excluded", lambda grants: {name for grant in grants for name in grant.excluded})
+
+
+def an_exclusion_is_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SourceState, "readmit", lambda *_: False)
+
+
 @pytest.mark.parametrize(
     ("plant", "lists", "fates"),
     [
+        (who_missed_a_begin_still_excludes, [THREE], OPERATOR),
+        (an_exclusion_is_for_ever, [THREE], ("exclude",)),
         (a_seat_change_is_not_written, [SEAT], ("save", "restore")),
         (a_restored_register_is_believed, APART, FATES["one backup of both"]),
     ],
 )
-def test_the_histories_find_a_planted_bug_of_the_register(
+def test_the_histories_find_a_planted_bug_of_register_and_operator(
     monkeypatch: pytest.MonkeyPatch,
     plant: Callable[[pytest.MonkeyPatch], None],
     lists: list[Declared],

@@ -54,7 +54,6 @@ IN_REPAIR = "fill."
 OF_MEMORY = ("drain.appended",)
 IN_VIEWS = "reader.pinned"
 PROGRESS = 20
-PATIENCE_S = 30.0
 FAILED = 70
 """Exit status of a child that an error has ended (forked_workers.py)."""
 ERRNO_S = 1.0
@@ -365,9 +364,10 @@ def suffer(scene: GroupScene, victim: Worker, action: str, name: str, *, look: b
         until(f"{goal} without it", lambda: scene.processed >= goal, scene.look, *(w.check_alive for w in others))
     victim.send(signal.SIGCONT)
     if name == AT_CLOSE:
-        assert victim.process is not None
-        status = victim.process.wait(PATIENCE_S)
-        victim.process, victim.words[STOP] = None, 0
+        process = victim.process
+        assert process is not None
+        until(f"the {victim.role} ends", lambda: process.poll() is not None)
+        status, victim.process, victim.words[STOP] = process.returncode, None, 0
         if status:
             raise Finding(f"the {victim.role} ended with status {status}")
         scene.judge(victim)

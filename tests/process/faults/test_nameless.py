@@ -14,7 +14,9 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.log.info_file import log_range
+from holdfast.engine.memory import nameless
 from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.memory.mapping import Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,3 +160,37 @@ def test_a_log_that_cannot_be_looked_at_is_not_taken_for_removed(
         number = source.send(b"on")
         source.wait_stable(timeout=SHORT)
         assert log_range(log_of(store)) == (number, number + 1)
+
+
+def test_owners_that_do_not_look_are_caught(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: each believes that its names are there. Nobody is told, nor the doctor."""
+    looks: list[str] = []
+
+    def believes(mapping: Mapping) -> bool:
+        looks.append(mapping.name)
+        return True
+
+    def is_there(name: str) -> bool:
+        looks.append(name)
+        return False
+
+    run_store("a", "disk")
+    run_store("b", "disk")
+    told, heard = Events(), Events()
+    domain = Domain()
+    with hf.Context(session_id=SESSION) as ctx, hf.Context(session_id=7) as other:
+        source = ctx.source("quotes", options=SOURCE, on_event=told)
+        source.wait_registered(SHORT)
+        receiver = other.receiver("quotes", on_event=heard)
+        source.send(b"before")
+        assert receiver.receive(SHORT) is not None
+        with monkeypatch.context() as planted:
+            planted.setattr(Mapping, "is_named", believes)
+            planted.setattr(nameless, "missing", is_there)
+            removed = remove_names(domain)
+            until("all were looked at three times", lambda: all(looks.count(name) >= 3 for name in removed))
+            assert not [*texts(told, "was removed"), *texts(heard, "was removed"), *findings()]
+        until("the source says so", lambda: texts(told, "was removed while its source lives"))
+    domain.close()

@@ -56,10 +56,22 @@ def test_the_limit_of_a_receiver_paced_source_counts_payload(
         rcv = ctx.receiver("quotes", options=paced)
         (source,) = store.store.state.sources
         until("the store waits for it", lambda: any(each.paced for each in source.receivers))
-        rows = np.zeros((LIMIT // size, size), np.uint8)  # more than fits: nobody acknowledges
-        with pytest.raises(hf.WouldBlockError) as full:
-            src.send_batch(np.concatenate([rows, rows]), timeout=5.0)
-        sent = full.value.sent or 0
+        rows = np.zeros((2 * LIMIT // size, size), np.uint8)  # more than fits: nobody acknowledges
+        (repository,) = store.store.holdings.open_ones()
+        sent, pacer = 0, repository.pacer
+        assert pacer is not None
+
+        def is_full() -> bool:
+            """The store has all that was sent, and does not acknowledge a flight of it."""
+            nonlocal sent
+            with pytest.raises(hf.WouldBlockError) as full:
+                src.send_batch(rows[sent:], timeout=0)
+            sent += full.value.sent or 0
+            held = store.store.holdings.held(source)
+            withheld = held - store.store.drainer.call(lambda: pacer.allowed(held))
+            return held == sent and (withheld + 1) * size > LIMIT // 8
+
+        until("the source is full", is_full)
         assert LIMIT - LIMIT // 8 <= sent * size <= LIMIT
         use = disk_use(store.store.logs, store.store.state.sources, LIMIT)
         assert sent * room <= use.taken <= sent * room + use.most - LIMIT

@@ -11,7 +11,11 @@ from support.three_stores import SHORT, SOURCE, send
 from support.workers import until
 
 import holdfast as hf
-from holdfast.engine.store import rounds
+from holdfast.engine.log.end import OpenLog
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.memory.domain import SHM_DIR
+from holdfast.engine.native.core import lib
+from holdfast.engine.store import rounds, shelf
 from holdfast.engine.store.holdings import Holdings
 
 if TYPE_CHECKING:
@@ -98,6 +102,8 @@ def test_a_log_that_a_kill_has_left_large_rests_again(
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
         shelved(store, uuid)
+        said = StateFile(store.store.directory.path)
+        until("its state says so", lambda: (state := said.load()) is not None and state.sources[0].is_shelved)
     head = store.store.logs / uuid.hex() / "head"
     with monkeypatch.context() as killed:
         killed.setattr(store.store._shelf, "turn", lambda: None)
@@ -212,3 +218,62 @@ def test_the_next_round_comes_with_the_interval(run_store: Callable[..., ThreadS
             file.write(b"x")
         look_of(store)._next_ns = 0
         until("it was opened", lambda: uuid in opened)
+
+
+def test_a_board_that_a_life_of_the_store_has_left_goes(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, opened: list[bytes]
+) -> None:
+    """It may have what receivers have acknowledged: its log is opened, and rests again without it."""
+    monkeypatch.setattr(shelf, "BOARD_NS", 1 << 62)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+    board = SHM_DIR / store.store.domain.board_name(uuid)
+    store.stop()
+    assert board.exists()
+    opened.clear()
+    monkeypatch.setattr(shelf, "BOARD_NS", 0)
+    again = run_store("a", "disk")
+    until("the board is gone", lambda: not board.exists())
+    shelved(again, uuid)
+    assert opened == [uuid]
+
+
+def test_a_peer_whose_end_is_unknown_may_have_more(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, opened: list[bytes]
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, 3, "ab")
+        for store in stores.values():
+            shelved(store, uuid)
+        stores["a"].stop()
+        opened.clear()
+        monkeypatch.setattr(OpenLog, "end", lambda _: (lib.HF_DAMAGED, 3))
+        again = run_store("a", "disk")
+        until("it was looked at", lambda: look_of(again).is_over and len(look_of(again)._later) == 1)
+        assert opened == []
+
+
+def test_a_round_waits_where_no_thread_can_be_started(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, opened: list[bytes]
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+    store.stop()
+    opened.clear()
+    tried: list[int] = []
+
+    def refuse(logs: list[rounds._Resting]) -> None:
+        tried.append(len(logs))
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(rounds, "_look_at", refuse)
+        again = run_store("a", "disk")
+        until("it was tried three times", lambda: len(tried) >= 3)
+    until("the round is over", lambda: look_of(again).is_over)
+    assert opened == []

@@ -177,6 +177,7 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
             return drainer.call(lambda: drainer._is_settled(uuid) and shelf._is_over(repository, patient=True))
 
         until("all are over", lambda: all(settled(uuid) for uuid in uuids))
+        until("nobody holds them", lambda: not any(client.holds for client in store.store._shelf._clients))
         listed: list[bytes] = []
         taken: list[tuple[int, int]] = []
         objects, take_out = domain.objects, drainer.take_out

@@ -195,11 +195,18 @@ def test_a_card_of_another_boot_or_container_proves_nothing(scene: Scene) -> Non
 # What is still wanted ---------------------------------------------------------------------------------------
 
 
-def test_logs_and_the_card_that_names_them_stay_without_everything(gone: Left) -> None:
+HOLD = ["0123456789abcdef0123456789abcdef.b", "0123456789abcdef0123456789abcdef.s1", "logs.a.0123"]
+"""What may hold messages: a ring, which is none that can be read, with its board; and the logs."""
+
+
+def test_what_may_hold_messages_stays_without_everything_and_the_card_that_names_it(gone: Left) -> None:
     found = {each.kind: each.kept for each in orphans(remove=True)}
-    assert gone.names() == ["card", "logs.a.0123"]
+    assert gone.names() == sorted(["card", *HOLD])
+    assert found["stream"].startswith("it cannot be read: ")
+    assert found["stream"].endswith(" (removed with --all)")
+    assert found["board"] == "it says who has drained the ring that stays"
     assert found["logs"] == "messages of a memory store, whose directory leads there (removed with --all)"
-    assert {kind for kind, why in found.items() if why} == {"card", "logs"}
+    assert {kind for kind, why in found.items() if why} == {"card", "logs", "stream", "board"}
     orphans(remove=True, everything=True)
     assert gone.names() == []
 
@@ -208,7 +215,7 @@ def test_without_a_card_none_is_left_behind_with_them(gone: Left) -> None:
     gone.card.unlink()
     gone.age(2)
     orphans(remove=True, older_ns=HOUR_NS)
-    assert gone.names() == ["logs.a.0123"]
+    assert gone.names() == HOLD
 
 
 # By age -----------------------------------------------------------------------------------------------------
