@@ -46,7 +46,8 @@ DISK_TESTS = " ".join(
 )
 """Tests of disks that give errors; some of them mount, or hide what is mounted."""
 LIMIT_TESTS = " ".join(
-    f"tests/process/{name}.py" for name in ("faults/test_limits", "client/test_fork", "client/test_liveness")
+    f"tests/process/{name}.py"
+    for name in ("faults/test_limits", "faults/test_other_users", "client/test_fork", "client/test_liveness")
 )
 AS_ROOT = "real_disk or in_a_container"
 DISK_PROGRAMS = " ".join(f"{PLAIN}/test_log_{name}" for name in ("sectors", "failed_reads", "faults", "calls"))
@@ -127,7 +128,7 @@ HARNESSES = (
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
-        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=76, beside=True,
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=77, beside=True,
     ),
     Harness(
         "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",

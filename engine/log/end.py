@@ -170,7 +170,12 @@ def _start(directory: str, paths: list[str]) -> futures.Future[None]:
             with walks.lock:
                 walks.running[directory].remove(since)
 
-    threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
+    try:
+        threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
+    except RuntimeError:  # there can be none now: nothing hangs there
+        with walks.lock:
+            walks.running[directory].remove(since)
+        raise
     return walk
 
 

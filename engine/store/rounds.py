@@ -70,6 +70,7 @@ class Rounds:
         """To be opened."""
         self._later: deque[tuple[int, bytes]] = deque()
         """To be looked at once more: when, and which."""
+        self._turns = 0
         self._looked: futures.Future[_Found] | None = None
 
     @property
@@ -87,8 +88,10 @@ class Rounds:
             self._later.clear()
             self._next_ns = now_ns + self._interval_ns
         if self._looked is not None and self._looked.done():
-            self._take(self._looked.result(), now_ns)
-            self._looked = None  # last: whoever asks whether the round is over sees one or the other
+            try:
+                self._take(self._looked.result(), now_ns)
+            finally:
+                self._looked = None  # last: whoever asks whether the round is over sees one or the other
         self._open()
         if self._looked is None:
             self._look(now_ns)
@@ -106,7 +109,9 @@ class Rounds:
             self._lacking.popleft()
 
     def _look(self, now_ns: int) -> None:
-        again = [uuid for due, uuid in islice(self._later, LOOKS_MAX) if due <= now_ns]
+        due = [uuid for due_ns, uuid in islice(self._later, LOOKS_MAX) if due_ns <= now_ns]
+        again = due if self._turns % 2 or not self._asked else []  # in turns with the others, so that nobody starves
+        self._turns += 1
         uuids = again or list(islice(self._asked, LOOKS_MAX))  # by themselves: their peers were walked before
         logs = [self._resting(source, last=bool(again)) for source in map(self._closed, uuids) if source is not None]
         if logs:

@@ -434,7 +434,8 @@ def _orphans() -> Iterator[Finding]:
     holds = [each for each in found if each.gone and each.needs_all]
     if holds:
         said = f"{len(holds)} rings and logs of {_domains(holds)} whose directory is gone may hold messages that nobody else has"
-        remedy = "put the directory back, and start its stores; or give the messages up: holdfast gc --orphans --remove --all"
+        remedy = "move that same directory back (a copy is another domain), and start its stores; "
+        remedy += "or give the messages up: holdfast gc --orphans --remove --all"
         yield Finding("orphans", ok=False, found=said, remedy=remedy)
     unknown = [each for each in found if not each.gone and each.age_ns >= ORPHAN_NS]
     if unknown:

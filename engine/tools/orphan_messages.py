@@ -126,18 +126,20 @@ def _undrained(name: str) -> str:
             if lib.hf_stream_end(mapping.handle, tail, end) < 0:
                 return "it is damaged, and may hold messages that no store has"
             ring = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn), int(end[0])
-            declared = declared_stores(mapping)
-            if ring[1] == ring[2] or (declared is not None and not declared):
-                return ""
-        return "" if _is_drained(name, *ring) else f"no store has drained it up to number {ring[2] - 1}"
+            stores = declared_stores(mapping)
+        declared = {store.uuid for store in stores} if stores is not None else None
+        if ring[1] == ring[2] or declared == set():
+            return ""
+        return "" if _is_drained(name, *ring, declared) else f"no store has drained it up to number {ring[2] - 1}"
     except (FileNotFoundError, UnpublishedError):  # removed meanwhile; or nothing was ever sent in it
         return ""
     except (Error, OSError) as error:
         return "" if getattr(error, "code", "") == "HF_GONE" else f"it cannot be read: {text_of(error)}"
 
 
-def _is_drained(ring: str, incarnation: int, start: int, end: int) -> bool:
-    """A store had all of it, as its line on the source's board says; or none was to keep messages."""
+def _is_drained(ring: str, incarnation: int, start: int, end: int, declared: set[bytes] | None) -> bool:
+    """A store had all of it, as its line on the source's board says; or none of those that are ``declared``
+    was to keep messages."""
     try:
         views = said_lines(f"{ring.rpartition('.')[0]}.b")
     except (FileNotFoundError, UnpublishedError):
@@ -145,7 +147,8 @@ def _is_drained(ring: str, incarnation: int, start: int, end: int) -> bool:
     stores = [view.line for view in views if view.line.role == lib.HF_ROLE_STORE]
     keep = [line for line in stores if line.level]
     has = any(line.ack_stream >= incarnation and line.ack >= end and line.from_sqn <= start for line in keep)
-    return has or (bool(stores) and not keep)
+    keep_none = {bytes(ffi.buffer(line.uuid)) for line in stores if not line.level}
+    return has or (declared is not None and declared <= keep_none)
 
 
 def text_of(error: Exception) -> str:

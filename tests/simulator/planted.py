@@ -131,6 +131,13 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "self._cover(high + 1, start.sequence_number)",
         ),
     ),
+    "who_is_new_confirms_what_it_skipped": (
+        Patch(
+            "engine/receiver/delivery_controller.py",
+            "before if kept else position if old else max(position, start), FOR_EVER)",
+            "before if kept else position, FOR_EVER)",
+        ),
+    ),
     "a_receiver_starts_one_late": (
         Patch(
             f"{RULES}/start_and_gap.py",

@@ -48,6 +48,8 @@ LAST_FAULTS = ("swap",)
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
 FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "impatient", "starts", "notify")
+LAST_FEATURES = {"confirms": 0.15}
+"""The same, and how often, each with dice of its own."""
 PLOTS = (
     "blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged",
     "poised", "exile", "unseen", "amnesia", "stalled", "relapse", "rejoin", "stateless",
@@ -110,7 +112,7 @@ class Shape:
             self.unique = 0
 
     def has(self, feature: str) -> bool:
-        """One of FEATURES."""
+        """One of FEATURES, or of LAST_FEATURES."""
         return feature in self.features
 
     @property
@@ -144,6 +146,7 @@ class Shape:
                 else {}
             ),
             **({"ume_repository_ack_on_reception": 1} if self.on_reception else {}),
+            **({"ume_confirmed_delivery_notification": 1} if self.has("confirms") and self.sends != "smart" else {}),
             **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
             **({"ume_message_stability_lifetime": PATIENCE_MS} if self.has("impatient") else {}),
             **({"retransmit_retention_age_threshold": RETAINED_S} if self.has("ages") else {}),
@@ -264,6 +267,9 @@ def draw(seed: int) -> Shape:
     )
     shape.faults += tuple(fault for fault in LATER_FAULTS if dice.random() < 0.2)
     shape.faults += tuple(fault for fault in LAST_FAULTS if random.Random(f"{fault} in {seed}").random() < 0.2)
+    shape.features += tuple(
+        each for each, share in LAST_FEATURES.items() if random.Random(f"{each} in {seed}").random() < share
+    )
     for scene, fixed in SCENES.items():
         if random.Random(f"{scene} of {seed}").random() < SHARE:
             return replace(shape, plots=(scene,), **fixed)

@@ -188,7 +188,7 @@ def test_the_doctor_tells_of_orphans_and_the_command(shm: PrivateShm, one: Lives
     assert goes[1].startswith("2 things of 1 domain whose directory is gone, ")
     assert goes[2] == "holdfast gc --orphans lists them, and with --remove removes them"
     assert stays[1].startswith("1 rings and logs of 1 domain whose directory is gone may hold messages")
-    assert "put the directory back" in stays[2]
+    assert "move that same directory back" in stays[2]
     shm.holdfast("gc", "--orphans", "--remove")
     assert orphans_at(shm) == [stays]
     shm.sh("rm /dev/shm/*.card")

@@ -7,6 +7,7 @@ removed again. Root runs the tests; it is also the harder victim, for root may o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -355,6 +356,14 @@ def test_another_users_directory_is_not_entered(shared: Path, monkeypatch: pytes
             StoreDirectory(shared / name)
         monkeypatch.setenv("XDG_CACHE_HOME", str(shared / name))
     assert list((shared / "theirs").iterdir()) == []
+
+
+def test_who_does_not_look_whose_a_directory_is_is_caught(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger("directory", shared / "theirs")
+    monkeypatch.setattr("holdfast.engine.native.private_directory._check", lambda *_: None)
+    with contextlib.suppress(hf.Error):
+        StoreDirectory(shared / "theirs").close()
+    assert list((shared / "theirs").iterdir()) != []
 
 
 def test_a_store_may_be_named_by_a_link_of_its_own_user(shared: Path) -> None:

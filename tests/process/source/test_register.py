@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from support.changing_stores import SESSION, SHORT, options, sent, waited
 from support.handmade_register import OTHER, PAIR, UUID, file_of, source_register
+from support.other_user import STRANGER
 from support.workers import until
 
 import holdfast as hf
@@ -76,6 +77,35 @@ def test_a_register_in_trouble_is_told_and_the_source_goes_on(
     assert sent("a", 2) == 0
     assert sent("a", 2) == 2
     assert "only its stores know whom topic 'quotes' has declared" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_register_that_another_user_has_made_is_told_and_the_source_goes_on(
+    run_store: Callable[..., ThreadStore], registers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its program ran once as root, say. What another user has written is not believed."""
+    caplog.set_level(logging.WARNING, "holdfast")
+    run_store("a", "disk")
+    assert sent("a", 2) == 0
+    for path in (file_of(registers), registers):
+        os.chown(path, STRANGER, STRANGER)
+    assert sent("a", 2) == 2
+    assert "only its stores know whom topic 'quotes' has declared" in caplog.text
+
+
+def test_sources_of_two_domains_share_no_line(registers: Path, tmp_path: Path) -> None:
+    """The same topic and session, in one register: each has a file of its own."""
+    made = [
+        SourceRegister(
+            cast("Domain", SimpleNamespace(path=tmp_path / name)), "quotes", SESSION, (), tuple(stores), PAIR
+        )
+        for name, stores in (("one", "ab"), ("two", "cd"))
+    ]
+    for each in made:
+        each.declare(UUID, 1, {})
+    assert len(list(registers.iterdir())) == 2
+    found = [each.read()[UUID].configurations for each in made]
+    assert [{store for each in lists for store in each.stores} for lists in found] == [set("ab"), set("cd")]
 
 
 def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(registers: Path) -> None:

@@ -18,7 +18,7 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
-from holdfast.engine.log.check import check_store
+from holdfast.engine.log.check import check_log, check_store
 from holdfast.engine.log.compare import compare_stores
 from holdfast.engine.log.info_file import log_range, peer_view
 from holdfast.engine.log.reader import Block, Logs
@@ -75,6 +75,12 @@ def log_of(store: ThreadStore) -> Path:
     return Path(store.store.logs / source.uuid.hex())
 
 
+def whole_below(log: Path, number: int) -> bool:
+    """It has all messages below."""
+    report = check_log(log)
+    return (report.oldest, report.messages >= number, report.findings) == (0, True, [])
+
+
 def cut(domain: str, heads: dict[Path, bytes]) -> None:
     """What the disk has after it; the dead have left nothing in shared memory."""
     for head, old in heads.items():
@@ -120,6 +126,7 @@ def test_what_was_stable_behind_an_old_head_is_never_numbered_again(
         src = ctx.source("quotes", options={**SOURCE, **case.options})
         src.wait_registered(SHORT)
         assert src.send(b"y") >= 200
+        until("a has read it behind the old heads", lambda: whole_below(log_of(run_a), 200))
 
 
 def cannot_mount(where: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 from support.command_line import one_error, run
 from support.kept_messages import kept
 from support.leftovers import remove_objects
+from support.other_user import STRANGER
 from support.restarted_source import SHORT, SOURCE, has_begun, incarnation, read
 from support.three_stores import everywhere, waits
 from support.workers import until
@@ -67,6 +68,15 @@ def without_begins(log: Path) -> Callable[[], None]:
     return lambda: void(head.write_bytes(before))
 
 
+def of_another_user(log: Path) -> Callable[[], None]:
+    """Nobody else may enter it."""
+    os.chown(log, STRANGER, STRANGER)
+    return lambda: os.chown(log, os.geteuid(), os.getegid())
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
 def void(_: object) -> None:
     pass
 
@@ -90,7 +100,14 @@ def stable_on_the_backup(run_store: Callable[..., ThreadStore], tmp_path: Path) 
     return log
 
 
-@pytest.mark.parametrize(("spoil", "why"), [(of_another_layout, "layout"), (without_begins, "table of BEGINs")])
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (of_another_layout, "layout"),
+        (without_begins, "table of BEGINs"),
+        pytest.param(of_another_user, "not permitted", marks=AS_ROOT),
+    ],
+)
 def test_where_a_backup_that_cannot_be_read_may_have_more_the_source_waits_for_it(
     run_store: Callable[..., ThreadStore],
     tmp_path: Path,

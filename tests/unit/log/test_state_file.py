@@ -16,6 +16,7 @@ from holdfast.engine.log import state_file
 from holdfast.engine.log.state_file import LIVES_MAX, ReceiverState, SourceState, State, StateFile
 from holdfast.engine.native import sync
 from holdfast.engine.native.core import lib
+from holdfast.engine.native.private_directory import read_regular
 from holdfast.engine.native.sync import Doubt, make_directory, sync_log_directory
 
 
@@ -417,3 +418,23 @@ def test_each_life_has_a_number_of_its_own_and_the_last_ones_are_remembered(tmp_
         state.live()
     assert len(state.lives) == LIVES_MAX
     assert state.lives == sorted(set(state.lives))
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_slot_that_the_disk_does_not_give_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slot: int
+) -> None:
+    """It may be the newer one: with the older one a store would promise again what it has promised."""
+    file = StateFile(tmp_path)
+    for opened in (1, 2):
+        file.save(State("a", b"u" * 16, opened, 1))
+    read = read_regular
+
+    def fails(path: Path, size: int) -> bytes:
+        if path.name == f"state.{slot}":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path, size)
+
+    monkeypatch.setattr(state_file, "read_regular", fails)
+    with pytest.raises(OSError, match=f"state.{slot}"):
+        StateFile(tmp_path).load()

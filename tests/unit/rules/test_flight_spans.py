@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.retention_machine import SECOND, Kit, receiver, stable
 
 from holdfast.engine.events.source import MessageReclaimed, ReclaimedFlags, StableFlags
 from holdfast.engine.rules.intervals import Spans
-from holdfast.engine.rules.retention import RECEIVERS_MAX, SPANS_MAX
+from holdfast.engine.rules.retention import RECEIVERS_MAX, SPANS_MAX, Retention
 
 START = 7
 STORES = 3
@@ -77,6 +78,20 @@ STEPS = st.lists(
 @settings(max_examples=400)
 @given(st.integers(0, 3), STEPS)
 def test_the_flight_is_what_is_not_both_stable_and_confirmed(needed: int, steps: list[Any]) -> None:
+    follow(needed, steps)
+
+
+def test_a_flight_that_counts_from_the_first_hole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_have, hole = (START, START + 3), (START + 1, START + 3)
+    steps = [("send", 3, 0), ("store", 0, all_have), ("store", 1, all_have), ("confirm", 0, hole)]
+    follow(1, steps)
+    monkeypatch.setattr(Retention, "_leave", lambda *_: None)
+    with pytest.raises(AssertionError):
+        follow(1, steps)
+
+
+def follow(needed: int, steps: list[Any]) -> None:
+    """Both do the same, and say the same after each step."""
     kit, model = Kit(STORES, start=START, unique_confirmations=needed, notices={"stability": 0}), Model(needed)
     events = []
     for kind, which, numbers in steps:
