@@ -38,7 +38,8 @@ thread."""
 LONG = 10
 """A source of which more is to come, and nothing does, keeps its place for this multiple of that."""
 PATIENCE_NS = 500_000_000
-"""So long those that stores have told of wait for what other stores say: the order is that of all."""
+"""So long those that stores have told of wait for what is still to be told: the order is that of all. It
+begins anew with each that comes: a store tells of thousands page by page."""
 
 
 class ReaderPort(ReceiverPort, Protocol):
@@ -121,6 +122,9 @@ class Finished:
         self._said: dict[bytes, _Said] = {}
         self._queue: list[tuple[int, bytes]] = []
         self._since_ns = 0
+        """When a store has told of one that is over, as the last turn saw it."""
+        self._told = self._seen = 0
+        """How often one has, and at the last turn."""
         self._open: list[tuple[DeliveryController, int]] = []
         """Those of the queue that are being read, in order, and since when."""
         self.left: dict[bytes, Left] = {}
@@ -144,6 +148,7 @@ class Finished:
             return known is None and left is not None and left.begun[0] >= found.incarnation
         if said is None or found.incarnation > said.found.incarnation:
             said = self._said[found.uuid] = _Said(found)
+        self._told += 1
         if found.incarnation == said.found.incarnation:
             said.over[store], said.logs[store], said.tried = over, info.log, False
             if over.receiver:
@@ -212,9 +217,9 @@ class Finished:
         if self._open:
             self._open = [each for each in self._open if self._goes_on(*each, now_ns)]
         if not self._queue:
-            self._since_ns = 0
             return
-        self._since_ns = self._since_ns or now_ns
+        if self._seen != self._told:
+            self._seen, self._since_ns = self._told, now_ns
         if not all_said() and now_ns - self._since_ns < PATIENCE_NS:
             return
         while self._queue and self._begin_next(now_ns):
