@@ -267,6 +267,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     kept_for: bool = False
     """Of a receiver-paced source: an earlier life was granted ``position``, and has acknowledged nothing. It
     is kept for this receiver from there on."""
+    readmitted: list[str] = []
+    """Stores whose exclusion is over: the source has begun here since."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):

@@ -16,6 +16,7 @@ from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os
 from ..native.status import error_of
+from ..rules.exclusions import Said, in_force
 from ..rules.reconcile import BeginOf, LogView
 from ..rules.reports import Seen, agreed_below, reached
 from .believed import tables_by_logs
@@ -273,13 +274,13 @@ def had(log: Path, number: int) -> bool:
 def excluded_by(logs: Iterable[Path]) -> set[str]:
     """Stores that the operator has excluded, as those of these logs remember it for their source, until it
     starts again."""
-    found = set()
+    said = []
     for log in logs:
         with contextlib.suppress(OSError, CorruptionError):
             state = StateFile(log.parent.parent).load()
             if state is not None:
-                found |= set(_kept_in(state, log).excluded(state.excluded))
-    return found
+                said.append(Said(_kept_in(state, log).excluded(state.excluded), state.excluded))
+    return in_force(said)
 
 
 def _remembered(log: Path) -> SourceState | None:

@@ -17,6 +17,7 @@ import msgspec
 from ..errors import CorruptionError
 from ..memory.domain import Domain
 from ..native.runtime import Path, os
+from ..rules.exclusions import Said, in_force
 from ..rules.reconcile import FOR_EVER, newest_table, void_from
 from .end import Refusal, open_log
 from .info_file import read_info
@@ -161,13 +162,12 @@ class Sight:
         return f"it has not run in {self._domain.path} since that was made"
 
     def _excluded(self, uuids: set[bytes]) -> set[str]:
-        """Stores that the operator has excluded, and without which a source of these has not begun since."""
-        found: set[str] = set()
+        """Stores that the operator has excluded, as far as that holds for a source of these."""
+        said, unknown = [], SourceState(b"", "", 0, 0)
         for store in self.stores:
-            unknown = SourceState(b"", "", 0, 0)
             kept = next((source for source in store.state.sources if source.uuid in uuids), unknown)
-            found |= kept.excluded(store.state.excluded).keys()
-        return found
+            said.append(Said(kept.excluded(store.state.excluded), store.state.excluded))
+        return in_force(said)
 
     def names(self) -> set[str]:
         """All stores that somebody in this domain knows."""

@@ -235,7 +235,7 @@ class Registrar:
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
                     tuple(answer.begins), position=answer.position, high_sqn=answer.high_sqn,
-                    given_up=[i for i, each in enumerate(self.stores) if each.name in answer.excluded],
+                    given_up=self._called(answer.excluded), readmitted=self._called(answer.readmitted),
                     kept_for=answer.kept_for,
                 )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
@@ -243,6 +243,9 @@ class Registrar:
                     self.follow(sri)
             case wire.Refused() if self.deregistration is None:
                 self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
+
+    def _called(self, names: Sequence[str]) -> list[int]:
+        return [index for index, each in enumerate(self.stores) if each.name in names]
 
     def _is_own_line(self, refused: wire.Refused, request: wire.RegisterReceiver) -> bool:
         """The holder is this receiver itself: it took its line on the board, with the other stores, while the

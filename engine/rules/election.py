@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from .exclusions import Said, in_force
 from .reconcile import FOR_EVER, LogView, Table
 from .reports import (
     Configuration,
@@ -141,11 +142,8 @@ def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | N
     return newest if newest is not None and newest.incarnation else None
 
 
-def _excluded(grants: Collection[Grant]) -> set[str]:
-    """Stores that the operator has excluded. An exclusion is over where one of these has taken in a BEGIN
-    since, also for those that have missed it: what that store has now is of later."""
-    over = {(name, n) for grant in grants for name, n in grant.exclusions.items() if grant.excluded.get(name) != n}
-    return {name for grant in grants for name, n in grant.excluded.items() if (name, n) not in over}
+def _excluded(grants: Iterable[Grant]) -> set[str]:
+    return in_force(Said(grant.excluded, grant.exclusions) for grant in grants)
 
 
 def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:

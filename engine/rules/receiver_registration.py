@@ -188,7 +188,8 @@ class ReceiverRegistration(Registration):
         grants = {str(store): entry.grant for store, entry in enumerate(self.entries) if entry.grant is not None}
         views = {name: LogView(tuple(grant.begins), grant.high_sqn) for name, grant in grants.items()}
         declared = Configuration(tuple(map(str, range(self.groups.stores))), self.groups)
-        forgot = {str(store) for grant in grants.values() for store in grant.given_up}
+        over = {store for grant in grants.values() for store in grant.readmitted}
+        forgot = {str(store) for grant in grants.values() for store in grant.given_up if store not in over}
         return readers_tables(views, [(0, declared)], forgot)
 
     def _complete(self, now_ns: int) -> list[Action]:

@@ -83,6 +83,8 @@ class Grant:
     """To a receiver: number behind the newest message that the store has."""
     given_up: Collection[int] = ()
     """To a receiver: the stores, by index, that the operator has excluded, as this one remembers it."""
+    readmitted: Collection[int] = ()
+    """To a receiver: those whose exclusion is over, as this one knows."""
     kept_for: bool = False
     """To a receiver: as wire.ReceiverGranted says."""
 

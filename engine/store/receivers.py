@@ -86,12 +86,14 @@ class ReceiverDesk:
                     source.receivers.remove(receiver)
                     del client.holds[_key(source, receiver.uuid)]
                 raise
+        excluded = source.excluded(holdings.state.excluded)
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
             max(receiver.ack, high - rollback), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, decision.under,
-            receiver.ack, repository.earlier(), unrecorded, list(source.excluded(holdings.state.excluded)),
+            receiver.ack, repository.earlier(), unrecorded, list(excluded),
             old and not receiver.joined and source.paced is not None,
+            [name for name in holdings.state.excluded if name not in excluded],
         )  # fmt: skip
 
     def _facts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.registering import INTERVAL, OURS, THEIRS, grant, receiver
 
@@ -291,3 +293,6 @@ def test_it_does_not_wait_where_nothing_depends_on_that_or_the_operator_gave_tha
     at_a = Grant(7, OURS, 150, True, 7, ORPHAN, high_sqn=100)
     answered(machine, at_a, of(AGAIN, 150, 200, 2))
     assert machine.tick(INTERVAL + 1)[0] == Complete(150, False)
+    machine = receiver(3)
+    answered(machine, replace(at_a, readmitted=(2,)), of(AGAIN, 150, 200, 2))
+    assert Complete not in map(type, machine.tick(INTERVAL + 1)), "the first one knows that it is over"
