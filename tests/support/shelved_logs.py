@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from support.three_stores import SOURCE, everywhere, send
 from support.workers import until
 
+from holdfast.engine.log.sight import load_state
 from holdfast.engine.store import rounds, shelf
 
 if TYPE_CHECKING:
@@ -64,5 +65,11 @@ def mapped_files() -> list[str]:
 
 
 def shelved(store: ThreadStore, *uuids: bytes) -> None:
-    """Waits until these are."""
+    """Waits until these are, and the state in the store's directory says so."""
     until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
+
+    def saved() -> bool:
+        state = load_state(store.store.directory.path)
+        return state is not None and {*uuids} <= {source.uuid for source in state.sources if source.is_shelved}
+
+    until("the state is saved", saved)

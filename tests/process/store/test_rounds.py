@@ -12,7 +12,6 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.log.end import OpenLog
-from holdfast.engine.log.state_file import StateFile
 from holdfast.engine.memory.domain import SHM_DIR
 from holdfast.engine.native.core import lib
 from holdfast.engine.store import rounds, shelf
@@ -102,8 +101,6 @@ def test_a_log_that_a_kill_has_left_large_rests_again(
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
         shelved(store, uuid)
-        said = StateFile(store.store.directory.path)
-        until("its state says so", lambda: (state := said.load()) is not None and state.sources[0].is_shelved)
     head = store.store.logs / uuid.hex() / "head"
     with monkeypatch.context() as killed:
         killed.setattr(store.store._shelf, "turn", lambda: None)
