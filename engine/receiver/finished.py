@@ -259,11 +259,13 @@ class Finished:
         if isinstance(controller, FinishedSource):
             feed = controller.live
             if controller.done:
-                controller.ended()
+                receiver.context.wake()  # its reader is about to close its files
             else:
                 feed.parting |= controller.uuid in receiver.ringed  # it lives again
             if not ((controller.done and feed.at_end) or (feed.parting and feed.parted)):
                 return True
+            if controller.done:
+                controller.ended()
             self._end(controller, feed.next, {})
             return False
         if controller.watch.ring:
