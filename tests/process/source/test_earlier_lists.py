@@ -20,7 +20,6 @@ from holdfast.engine.log.register_file import RegisterFile
 from holdfast.engine.log.sight import on_record
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER
-from holdfast.engine.rules.registration import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +52,6 @@ def send(src: hf.Source, count: int) -> None:
     src.wait_stable(timeout=SHORT)
 
 
-def asked(src: hf.Source, store: int) -> int:
-    """The life of the store that has granted the source what it takes part by now."""
-    entry = src._session.machine.entries[store]
-    return entry.grant.opened if entry.phase is Phase.ACTIVE and entry.grant is not None else -1
-
-
 def takes_part(store: ThreadStore) -> bool:
     return any(source.incarnation for source in store.store.state.sources)
 
@@ -76,6 +69,7 @@ def test_a_seat_that_changed_hands_is_on_record(
         seats.extend(sorted(stores, key=lambda name: not takes_part(stores[name])))
         stores[seats[0]].stop()
         until("the other one has the seat", lambda: takes_part(stores[seats[1]]))
+        src.wait_registered(SHORT)
         send(src, 5)
 
     assert life("ab", 5, a_store_dies, **seat) == 0
@@ -103,6 +97,7 @@ def test_a_store_that_was_started_again_in_a_life_is_on_record(
     def b_starts_again(src: hf.Source) -> None:
         stores["c"].stop()
         stores["b"].stop()
+        until("b is missed", lambda: src.stats().stores["b"].state == "down")
         shutil.copytree(tmp_path / "store-b", tmp_path / "copy")
         stores["b"] = run_store("b", "disk")
         until("b is back", lambda: src.stats().stores["b"].state == "active")

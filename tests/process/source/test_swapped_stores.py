@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.three_stores import SHORT, SOURCE, everywhere, send
-from support.workers import Worker, until
+from support.workers import Worker, stand_still, until
 
 import holdfast as hf
 
@@ -35,6 +35,17 @@ def run_process(tmp_path: Path, own_domain: str) -> Iterator[Callable[[str, str]
         worker.discard()
 
 
+def sent_and_killed(src: hf.Source, data: bytes, *stores: Worker) -> None:
+    """None of the stores has the message. They stand when it is sent: with them dead, the source may have no
+    quorum any more."""
+    for store in stores:
+        assert store.process is not None
+        stand_still(store.process.pid)
+    src.send(data)
+    for store in stores:
+        store.discard()
+
+
 def test_a_store_on_the_directory_of_another_one_does_not_count_for_both(
     run_process: Callable[[str, str], Worker],
 ) -> None:
@@ -43,9 +54,7 @@ def test_a_store_on_the_directory_of_another_one_does_not_count_for_both(
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=BOTH) as src:
         everywhere(src)
         send(src, 1)
-        for store in stores:
-            store.discard()
-        src.send(b"1")
+        sent_and_killed(src, b"1", *stores)
         run_process("a", "store-b")
         until("a has it", lambda: src.stats().stores["a"].stable_sequence_number == 1)
         assert src.stats().stores["b"].stable_sequence_number == -1
@@ -62,8 +71,7 @@ def test_what_a_directory_was_counted_for_under_one_name_it_does_not_count_for_u
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=BOTH) as src:
         everywhere(src)
         send(src, 1)
-        stores["b"].discard()
-        src.send(b"1")
+        sent_and_killed(src, b"1", stores["b"])
         until("a has it", lambda: src.stats().stores["a"].stable_sequence_number == 1)
         stores["a"].discard()
         run_process("b", "store-a")
@@ -84,8 +92,7 @@ def test_a_sequential_source_that_waits_hears_a_store_that_has_started_again(
     with hf.Context(session_id=7, options=sequential) as ctx, ctx.source("quotes", options=options) as src:
         src.wait_registered(SHORT)
         send(src, 1)
-        store.discard()
-        src.send(b"1")
+        sent_and_killed(src, b"1", store)
         run_process("a", "store-a")
         src.wait_stable(timeout=SHORT)
 
