@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_F
 # and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example is not wrong because the machine has stood still.
+hypothesis.settings.register_profile(
+    "patient", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 UNMEASURED = {Path(__file__).parent / name for name in ("model", "simulator")}
 

@@ -40,6 +40,7 @@ BESIDE = {
     "engine/memory/message_slot.py": "process/receiver/test_recycling.py process/receiver/test_handed_out.py",
     "engine/memory/nameless.py": "process/faults/test_nameless.py",
     "engine/memory/sri.py": "process/source/test_groups.py process/receiver/test_events.py",
+    "engine/native/background.py": "process/store/test_rounds.py process/store/test_hung_disk.py",
     "engine/receiver/delivery_controller.py": "process/receiver/test_recovery.py process/receiver/test_incarnations.py",
     "engine/receiver/late.py": "process/receiver/test_late.py",
     "engine/receiver/ports.py": "process/receiver/test_recovery.py",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..native import private_directory
+from ..native.background import in_background
 from ..native.core import CData, ffi, lib
 from ..native.runtime import OfProcess, futures, os, threading, time
 
@@ -154,29 +155,25 @@ def _hangs(directory: str) -> bool:
 
 
 def _start(directory: str, paths: list[str]) -> futures.Future[None]:
-    walk: futures.Future[None] = futures.Future()
     walks, since = _walks.value, time.monotonic_ns()
-    with walks.lock:
-        walks.running.setdefault(directory, []).append(since)
 
-    def run() -> None:
-        try:
-            _walk(paths)
-        except BaseException as error:
-            walk.set_exception(error)
-        else:
-            walk.set_result(None)
-        finally:
-            with walks.lock:
-                walks.running[directory].remove(since)
-
-    try:
-        threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
-    except RuntimeError:  # there can be none now: nothing hangs there
+    def over() -> None:
         with walks.lock:
             walks.running[directory].remove(since)
+
+    def walk() -> None:
+        try:
+            _walk(paths)
+        finally:
+            over()
+
+    with walks.lock:
+        walks.running.setdefault(directory, []).append(since)
+    try:
+        return in_background("holdfast-walk", walk)
+    except RuntimeError:  # nothing hangs there
+        over()
         raise
-    return walk
 
 
 def _walk(paths: list[str]) -> None:

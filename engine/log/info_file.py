@@ -35,6 +35,7 @@ __all__ = [
     "Place",
     "StoreInfo",
     "Unknown",
+    "bounds",
     "earlier_logs",
     "excluded_by",
     "had",
@@ -376,6 +377,12 @@ def earlier_logs(places: Sequence[Place], source: SourceState) -> dict[str, tupl
         for place in places
         if place.store in source.others and place.log not in declared
     }
+
+
+def bounds(earlier: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    """Below which number each log of :func:`earlier_logs` counts; of two names of one store, the one that
+    counts longer."""
+    return dict(sorted(earlier.values(), key=lambda each: each[1]))
 
 
 def seen_by(

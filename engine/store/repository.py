@@ -20,7 +20,7 @@ from ..control.grants import configuration_of
 from ..errors import CorruptionError, Error
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk
-from ..log.info_file import NO_LIVES, Lives, Place, earlier_logs, log_view, peers_of, seen_by
+from ..log.info_file import NO_LIVES, Lives, Place, bounds, earlier_logs, log_view, peers_of, seen_by
 from ..log.stale_rings import LivingStream, StaleRings, living, living_ring, owner_lives, same_process
 from ..log.unsure import is_repaired, settle, tell
 from ..log.writer import open_writer
@@ -180,8 +180,8 @@ class Repository:
         return earlier_logs(self._places(), self.source)
 
     def until(self) -> dict[str, int]:
-        """As Logs has it; of two names of one store the one that counts longer."""
-        return dict(sorted(self.earlier().values(), key=lambda each: each[1]))
+        """As :func:`bounds`, which is as Logs has it."""
+        return bounds(self.earlier())
 
     @property
     def late_join(self) -> bool:

@@ -15,18 +15,20 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Error
 from ..log.end import WALK_S, OpenLog, Walk, is_stuck, open_log
 from ..log.files import taken_bytes
-from ..log.info_file import NO_LIVES, earlier_logs, peers_of
+from ..log.info_file import NO_LIVES, bounds, earlier_logs, peers_of
 from ..log.look import LogLook
 from ..log.reader import view_of
 from ..memory.domain import SHM_DIR
+from ..native.background import in_background
 from ..native.core import lib
-from ..native.runtime import futures, os, threading, time
+from ..native.runtime import futures, os, time
 from ..rules.reconcile import FOR_EVER, LogView
 from .news import called
 
@@ -76,7 +78,7 @@ class Rounds:
     @property
     def is_over(self) -> bool:
         """No log is to be looked at now. Any thread."""
-        return not (self._asked or self._lacking or self._looked)
+        return not (self._asked or self._looked or self._lacking)  # in the order in which they are filled
 
     def turn(self, now_ns: int) -> None:
         """Goes on with the round, if it is time."""
@@ -116,7 +118,7 @@ class Rounds:
         logs = [self._resting(source, last=bool(again)) for source in map(self._closed, uuids) if source is not None]
         if logs:
             try:
-                self._looked = _look_at(logs)
+                self._looked = in_background("holdfast-round", partial(_look_at, logs))
             except RuntimeError as error:  # no thread can be started now
                 _log.debug("store %s: its round waits: %s", self._holdings.name, error)
                 return
@@ -132,7 +134,7 @@ class Rounds:
     def _resting(self, source: SourceState, *, last: bool) -> _Resting:
         holdings = self._holdings
         places = peers_of(holdings.domain, source, holdings.state.uuid, NO_LIVES)
-        until = dict(sorted(earlier_logs(places, source).values(), key=lambda each: each[1]))  # as Repository.until
+        until = bounds(earlier_logs(places, source))
         peers = {path: until.get(path, FOR_EVER) for path in (os.fspath(place.log) for place in places)}
         return _Resting(
             source.uuid, called(holdings.name, source), holdings.logs / source.uuid.hex(),
@@ -169,23 +171,12 @@ def _shelved(sources: Iterable[SourceState]) -> list[bytes]:
     return [source.uuid for source in sources if source.is_shelved]
 
 
-def _look_at(logs: Sequence[_Resting]) -> futures.Future[_Found]:
-    """On a thread of its own. Raises RuntimeError: there can be none."""
-    future: futures.Future[_Found] = futures.Future()
-
-    def run() -> None:
-        found = _Found([], [])
-        try:
-            reached = _reached(path for log in logs for path in log.peers)
-            for log in logs:
-                _look(log, found, reached=reached)
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(found)
-
-    threading.Thread(target=run, name="holdfast-round", daemon=True).start()  # a disk that hangs holds no exit up
-    return future
+def _look_at(logs: Sequence[_Resting]) -> _Found:
+    found = _Found([], [])
+    reached = _reached(path for log in logs for path in log.peers)
+    for log in logs:
+        _look(log, found, reached=reached)
+    return found
 
 
 def _reached(peers: Iterable[str]) -> bool:

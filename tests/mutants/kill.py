@@ -106,7 +106,9 @@ def _fails(tests: Collection[str], patch: Patch) -> bool:
     """A test fails."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     planting.plant("", [patch])
-    hypothesis.settings.register_profile("mutants", derandomize=True, database=None)  # each has the same examples
+    hypothesis.settings.register_profile(
+        "mutants", deadline=None, derandomize=True, database=None
+    )  # each has the same examples
     hypothesis.settings.load_profile("mutants")
     quiet = ["-q", "-x", "--tb=no", "-n0", "--no-cov", "--assert=plain", "-o", "cache_dir=build/mutants"]
     return bool(tests) and pytest.main([*quiet, *tests], plugins=[_Limited()]) != pytest.ExitCode.OK

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.changing_stores import received, sent
 from support.command_line import Program
+from support.receiving import SHORT
 from support.stalled_store import Scene
 from support.whole_parts import check_parts
 
@@ -54,11 +55,14 @@ class ThreadStore:
 def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every process test, and the processes that it starts, live in a domain of their own.
 
-    In this process no log and no source is left for its age: on a busy machine a test takes longer.
+    In this process no log and no source is left for its age: on a busy machine a test takes longer. And no
+    disk of a register is taken for one that hangs.
     """
     monkeypatch.setenv("HOLDFAST_DOMAIN", domain)
     monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
     monkeypatch.setattr(leaving, "IDLE_NS", 1 << 62)
+    monkeypatch.setattr(register, "PATIENCE_S", SHORT)
+    monkeypatch.setattr(register.SourceRegister.settle, "__defaults__", (SHORT,))
     return domain
 
 

@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 __all__ = ["Host", "Program", "cluster_environment", "why_no_hosts"]
 
 TESTS = Path(__file__).parents[1]
-PATIENCE_S = 240.0
+PATIENCE_S = 420.0
 """No wait here needs as long; a test that gets there has failed."""
 BECOME = """
 set -e

@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from support.kept_messages import log_of
+from support.receiving import of_readers
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
@@ -273,7 +274,7 @@ def test_what_nobody_has_is_an_error_or_a_warning(
     with caplog.at_level(logging.WARNING, "holdfast"):
         found = values(reader(failOnDataLoss="false"))
     assert found == [b"number %06d" % n for n in range(500) if not error.value.first <= n <= error.value.last]
-    assert [record.getMessage() for record in caplog.records] == [str(error.value)]
+    assert of_readers(caplog) == [str(error.value)]
     values(reader(failOnDataLoss="false"))
     (loss,) = losses_in(domain_directory())
     assert (loss.first, loss.last, loss.why) == (error.value.first, error.value.last, "damaged")

@@ -169,7 +169,7 @@ def test_a_reboot_that_takes_what_was_only_in_the_ring(tmp_path: Path, query: Qu
     """With all of the stores stopped the rows are lost, with two of them they are at one store, and not
     stable."""
     configs = {name: hf.StoreConfig(name, tmp_path / name, type="disk") for name in NAMES}
-    stores = {name: hf.spawn_store(config) for name, config in configs.items()}
+    stores = {name: hf.spawn_store(config, 90) for name, config in configs.items()}
     try:
         query.run(0, [rows(0, 0)])
         parts = [rows(1, partition) for partition in range(3)]
@@ -179,7 +179,7 @@ def test_a_reboot_that_takes_what_was_only_in_the_ring(tmp_path: Path, query: Qu
             os.kill(store.pid, signal.SIGKILL)
             store.wait(90)
         _forget_memory()
-        stores = {name: hf.spawn_store(config) for name, config in configs.items()}
+        stores = {name: hf.spawn_store(config, 90) for name, config in configs.items()}
         query.run(1, [rows(9, 9)])
         query.run(2, [rows(2, 0)])
         assert published() == by_topic(rows(0, 0), *parts, rows(2, 0))
@@ -235,7 +235,7 @@ def test_a_holder_of_the_session_is_waited_for_and_named(house: House, query: Qu
     tasks = query.tasks(0, [rows(0, 0, topics=["x"])])
     with Publisher(query.writer()._plan.options, query.name) as before:
         before.open(["x"])
-        query.options["commitTimeout"] = "2s"  # it takes all of that; the stores answer in less
+        query.options["commitTimeout"] = "10s"  # it takes all of that; the stores answer in less
         with pytest.raises(hf.RegIdInUseError, match=f"process {os.getpid()}"):
             query.writer().commit(tasks, 0)
     query.options["commitTimeout"] = OPTIONS["commitTimeout"]

@@ -256,7 +256,8 @@ def test_a_task_that_publishes_is_killed_and_repeated(spark: SparkSession, house
     read = spark.read.format("holdfast").options(domain=domain, topic="numbers").load()
     kept = read.selectExpr("count(*)", "count(DISTINCT value)", "count(DISTINCT source_reg_id)")
     ((count, distinct, sources),) = rows(kept)
-    assert (distinct, sources) == (3000, 2)  # two tasks at a time
+    assert distinct == 3000
+    assert sources in {2, 3}  # two tasks at a time, and maybe one of the failed job that Spark has left to itself
     assert count >= 3500
 
 

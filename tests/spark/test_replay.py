@@ -3,6 +3,7 @@ where it was."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -13,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from spark.replays import replay_and_die
 from support.handmade_stores import Shelves
+from support.receiving import until_no_ring
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
 from holdfast.engine.log.column_reader import Gap, Records
+from holdfast.engine.memory.domain import Domain
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.pipeline import replay
 from holdfast.spark.pipeline.checkpoint import CheckpointFile
@@ -268,6 +271,8 @@ def test_a_killed_replay_goes_on_without_gap_or_duplicate(
         write(where / f"part-{at}-0.parquet", rows[at * 1000 : at * 1000 + 1000], group=300)
     checkpoint = tmp_path / "replay.json"
     replay_and_die(where, "again", checkpoint, send=send, part=part)
+    with contextlib.closing(Domain(None, join=False)) as joined:
+        until_no_ring(joined)  # the store has what the dead one has sent
     out = len(said())
     write(where / "part-9-0.parquet", line(7, [5000], -10_000))  # the archive grows: that is of no concern
     done = replay.replay(ArchiveInput(str(where), ""), "again", speed=0, checkpoint=checkpoint, options=STORES)

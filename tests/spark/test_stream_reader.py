@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
-from support.receiving import send, source, until
+from support.receiving import of_readers, send, source, until
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
@@ -79,7 +79,7 @@ def test_what_nobody_keeps_is_waited_for_or_an_error_at_the_end(
         drains.initialOffset()
     waits = reader(**given, session=SESSION)
     assert numbers(waits.initialOffset()) == []
-    assert [said in record.getMessage() for record in caplog.records] == [True]
+    assert [said in told for told in of_readers(caplog)] == [True]
     assert numbers(waits.latestOffset(passed(waits.initialOffset()), ALL)) == []
     assert not (Path(os.environ["HOLDFAST_DIR"]) / "nowhere").exists()
     with hf.Context() as other:

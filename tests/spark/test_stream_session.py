@@ -189,7 +189,7 @@ def test_a_query_reads_on_when_the_store_was_wiped_that_gave_its_source_the_regi
     assert numbers(later) == [15]
     assert read(again, end, later) == list(range(10, 15))
     assert again.latestOffset(passed(later), ALL) == later
-    assert acks() == [15]
+    until("it has one identity at all stores", lambda: acks() == [15])
     new = reader(**given)
     new.prepareForTriggerAvailableNow()
     with pytest.raises(hf.ConfigError, match=r"has no source.*its sources are: .*another one when that was wiped"):

@@ -48,7 +48,7 @@ def main(root: Path) -> None:
     for number in range(COUNT):
         log.plain(number, number)
     log.close()
-    os.sync()
+    subprocess.run(["sync", "-f", str(disk)], check=True)  # of the others, some must not be
     (segment,) = path.glob("seg-*")
     cut(image, segment)
     try:

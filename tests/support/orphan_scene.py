@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.engine.memory.card import Card, prefix_of
+from holdfast.engine.tools.users import users
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +63,12 @@ class Scene:
         directory = self.place / "domains" / name
         directory.mkdir(parents=True)
         made = os.stat(directory)
+        while prefix_of(made.st_dev, made.st_ino) in users(
+            {}
+        ):  # somebody has names of a domain whose inode is free again
+            directory.rename(self.place / f"used-{made.st_ino}")
+            directory.mkdir()
+            made = os.stat(directory)
         said = msgspec.structs.replace(Card.of(directory, made), **card)
         left = Left(directory, prefix_of(said.device, said.inode), self.shm)
         left.card.write_bytes(msgspec.json.encode(said))

@@ -65,7 +65,6 @@ def main() -> None:
     global SHORT
     asked: dict[str, Any] = json.loads(sys.argv[1])
     if asked["planted"]:
-        SHORT = 1.0  # it goes on, however long it is asked
         Domain.look_at_lock = lambda *_: None  # type: ignore[method-assign]
     texts: list[str] = []
 
@@ -92,6 +91,8 @@ def main() -> None:
             shutil.copytree(ctx.domain.path, f"{copy}/domain")
         say("read")
         go_on()
+        if asked["planted"]:
+            SHORT = 1.0  # it goes on, however long it is asked
         refused("source", lambda: source.send(b"y", timeout=0))
         refused("mate", lambda: mate.send_batch(rows(), timeout=0))
         refused("claim", lambda: claim(source))

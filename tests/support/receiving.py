@@ -10,6 +10,8 @@ import holdfast as hf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from holdfast.engine.memory.domain import Domain
 
 SHORT = 90.0
@@ -78,6 +80,12 @@ def until_no_ring(domain: Domain) -> None:
     """Waits until the closed sources' rings have lost their names: a receiver that comes now reads the
     logs."""
     until("the ring is gone", lambda: all(item.kind != "stream" for item in domain.objects()))
+
+
+def of_readers(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What readers of logs have told. Stores that run in this process tell of themselves, when it stands
+    still."""
+    return [record.getMessage() for record in caplog.records if record.name == "holdfast"]
 
 
 class Told(list[Any]):

@@ -24,11 +24,13 @@ __all__ = ["is_shelved", "kept", "mapped_files", "open_files", "over", "shelve_a
 
 
 def shelve_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is shelved as soon as it may be, and a round goes on a hundred times a second."""
+    """A log is shelved as soon as it may be, and a round goes on a hundred times a second. It waits for slow
+    disks."""
     monkeypatch.setattr(shelf, "IDLE_NS", 0)
     monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
     monkeypatch.setattr(rounds, "LOOK_NS", 10_000_000)
     monkeypatch.setattr(shelf, "BOARD_NS", 0)
+    monkeypatch.setattr(rounds, "WALK_S", 90.0)
 
 
 def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:

@@ -40,6 +40,11 @@ def unnamed(lab: Lab, outcome: Outcome, domain: str) -> None:
         with scene:
             scene.start()
             _goes_on(scene)
+            until(
+                "all stores take part",
+                lambda: len(ends := scene.ends()) == len(scene.stores) and min(ends) > 0,
+                scene.look,
+            )
             for turn in range(lab.figure(3, 5, 10)):
                 outcome.count("messages", in_steps(domain, f"newcomer-{turn}", NEWCOMERS_SEND, strike))
                 _goes_on(scene)

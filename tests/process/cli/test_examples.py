@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import workers
 from support.example_programs import Example, wait
 from support.receiving import until_no_ring
 
@@ -89,7 +90,7 @@ def test_a_static_registration_id_goes_on_after_a_kill_and_is_refused_to_a_secon
     start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
-    first = start("ume_example_src_2 --interval 0.2")
+    first = start("ume_example_src_2 --interval 1")
     assert first.until(r"registered as (.*), the next number is (\d+)") == [("{'a': 1000}", "0")]
     wait("three messages", lambda: look().sources[0].next >= 3)
     first.process.send_signal(signal.SIGSTOP)  # stopped is not dead
@@ -110,7 +111,7 @@ def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
     stores = [run_store(name) for name in "abc"]
     file = tmp_path / "ids"
     receiver = start("ume_example_rcv")
-    source = start("ume_example_src_3 --interval 0.2 --file", file)
+    source = start("ume_example_src_3 --interval 1 --file", file)
     stand_still(source, look, 5)
     receiver.until(RECEIVED, 5)
     source.kill()
@@ -132,7 +133,7 @@ def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
     start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
-    source = start("ume_example_src_2 --interval 0.2")
+    source = start("ume_example_src_2 --interval 1")
     stand_still(source, look, 5)
     first = start("ume_example_rcv_2")
     assert first.until(r"\[(\d+)\] requesting RegID (\d+)") == [("1000", "1100")]
@@ -158,7 +159,7 @@ def test_a_receiver_with_saved_registration_ids_resumes_behind_its_acks(
 ) -> None:  # fmt: skip
     stores = [run_store(name) for name in "abc"]
     ids, source_ids = tmp_path / "ids", tmp_path / "source-ids"
-    source = start("ume_example_src_3 --interval 0.2 --file", source_ids)
+    source = start("ume_example_src_3 --interval 1 --file", source_ids)
     stand_still(source, look, 5)
     first = start("ume_example_rcv_3 --file", ids)
     first.until("saved RegIDs", 3)
@@ -216,8 +217,8 @@ def test_umesrc_goes_on_when_its_store_is_back(start: Callable[..., Example], ru
     store = run_store()
     receiver = start("umercv -v -r 300 flights")
     processes = Path(os.environ["HOLDFAST_DIR"], domain, "processes")
-    wait("the receiver is there: the source sends for 5 s", lambda: len(list(processes.iterdir())) > 1, receiver.alive)
-    source = start("umesrc -t a -M 300 -m 60 -d 0 flights")
+    wait("the receiver is there: the source sends for 15 s", lambda: len(list(processes.iterdir())) > 1, receiver.alive)
+    source = start("umesrc -t a -M 300 -m 20 -d 0 flights")
     receiver.until(DATA, 3)
     store.stop()
     source.until("unresponsive.*quorum lost")
@@ -273,8 +274,9 @@ def test_a_session_id_recovers_a_killed_receiver_and_is_refused_to_a_second(
     assert code == 1
     assert f"held by process {first.process.pid} " in err
     assert err.count("\n") == 1
-    first.kill()
+    workers.stand_still(first.process.pid)  # stopped is not dead: nobody takes its place before this is read
     acknowledged = max(row.ack for row in look().receivers if row.session_id == 42)
+    first.kill()
     numbers = [int(number) for number, _, _ in second.until(DATA, 5)]
     assert numbers == list(range(acknowledged + 1, acknowledged + 1 + len(numbers)))
     for example in (second, source):

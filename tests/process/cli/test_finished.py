@@ -3,12 +3,15 @@ stays, with the reason."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.command_line import Program, one_error, run, stat, until
+from support.receiving import take
 
+import holdfast as hf
 from holdfast.cli import store_finished
 from holdfast.cli.store_finished import age_ns, deregister_finished
 from holdfast.engine.control.request import ask
@@ -112,17 +115,15 @@ def test_a_source_that_lives_stays_also_when_forced(
     assert topics() == ["quotes"]
 
 
-def test_what_a_living_receiver_has_joined_stays_unless_forced(
-    run_store: Callable[..., ThreadStore], start: Callable[..., Program]
-) -> None:
+def test_what_a_living_receiver_has_joined_stays_unless_forced(run_store: Callable[..., ThreadStore]) -> None:
     run_store("a", "disk")
     sent("1")
-    receiver = start("recv", "quotes", "--session", "7")
-    assert receiver.line() == "1"
-    until(lambda seen: [row["ack"] for row in seen["receivers"]] == [0])
-    assert f": it has a receiver that lives: session 0x7 of process {receiver.process.pid}; " in finished(*ALL)[0]
-    finished(*ALL, "--force")
-    assert topics() == []
+    with hf.Context(session_id=7) as ctx:  # of this process: no receiver leaves for having nothing to do
+        assert take(ctx.receiver("quotes")) == [0]
+        until(lambda seen: [row["ack"] for row in seen["receivers"]] == [0])
+        assert f": it has a receiver that lives: session 0x7 of process {os.getpid()}; " in finished(*ALL)[0]
+        finished(*ALL, "--force")
+        assert topics() == []
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -85,6 +85,7 @@ def test_the_seat_of_a_store_whose_sync_failed_goes_to_a_backup(tmp_path: Path, 
     }
     options = {
         **SOURCE, "ume_store_name": ["a:0:0", "b:0:0"], "ume_store_group": ["0:1"], **NEVER,
+        "ume_registration_interval": 60_000,  # a has the seat first, however slow
     }  # fmt: skip
     try:
         # By then the state is at rest, and the sync is a log's: a doubt about the state ends at once.

@@ -25,7 +25,7 @@ def awaiting(run_store: Callable[..., ThreadStore], work: Callable[..., Coroutin
             src = source(ctx)
             rcv = ctx.receiver("quotes")
             task = asyncio.create_task(rcv.receive_async())
-            while not rcv.stats().sources:
+            while not (rcv.stats().sources and rcv._task_waits):
                 await asyncio.sleep(0.001)
             await work(rcv, src, task)
 

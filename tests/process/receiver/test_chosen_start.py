@@ -12,6 +12,7 @@ import pytest
 from support.paced_source import BLOCKS, DISK, LIMIT, MEMORY, SIZE
 from support.paced_source import SOURCE as PACED_SOURCE
 from support.receiving import SESSION, SHORT, Told, acked, send, source, take, until, until_no_ring
+from support.three_stores import everywhere
 
 import holdfast as hf
 from holdfast.engine.events import receiver as events
@@ -192,6 +193,7 @@ def test_a_store_that_returns_applies_no_start_again(run_store: Callable[..., Th
         rcv, _ = started(other, "latest", told, options={"ume_registration_interval": 100})
         send(src, 2)
         store.stop()
+        until("the source has noticed", lambda: src.stats().stores["a"].state == "down")
         run_store(kind="disk")
         told.wait(events.RegistrationSuccess, 2)
         src.wait_registered(SHORT)
@@ -449,7 +451,7 @@ def test_the_earliest_is_the_oldest_of_all_logs_also_of_a_store_that_does_not_ru
     with hf.Context() as ctx, hf.Context() as other:
         lists = {"ume_store_name": [f"{name}:0:0" for name in stores], "ume_store_group": ["0:3"]}
         src = ctx.source("quotes", options={**lists, "ring_size": 1 << 17, "fragment_size": 4096})
-        src.wait_registered(SHORT)
+        everywhere(src)
         for _ in range(3 * LIMIT // SIZE):
             src.send(bytes(SIZE), timeout=SHORT)
         src.wait_stable(timeout=SHORT)

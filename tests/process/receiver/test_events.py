@@ -132,6 +132,8 @@ def test_a_receiver_that_finds_a_source_does_not_say_that_there_is_none(store: o
     told = Told()
     with hf.Context() as ctx, hf.Context() as other:
         source(ctx, 1).close()  # only the store knows it
+        other.receiver("nothing")  # then the context knows the store before it looks for sources of the topic
+        until("the store is known", lambda: other.stats().stores == {"a": True})
         assert take(other.receiver("quotes", on_event=told)) == [0]
         last = Told()
         other.receiver("nothing", on_event=last)
@@ -148,6 +150,7 @@ def test_a_source_that_names_other_stores(run_store: Callable[..., ThreadStore])
     told = Told()
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         rcv = other.receiver("quotes", on_event=told)
+        told.wait(events.NoSource)  # the stores have told of theirs: the next one is found by its ring
         starts = []
         for stores in (["a", "b"], ["b"], ["a", "b"]):
             with source(ctx, 0, ume_store_name=stores, ume_session_id=9) as src:

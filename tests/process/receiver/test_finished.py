@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.receiving import SESSION, SHORT, options, send, take, until
 from support.shelved_logs import is_shelved, open_files
+from support.three_stores import everywhere
 
 import holdfast as hf
-from holdfast.engine.receiver import leaving
+from holdfast.engine.receiver import finished, finished_source, leaving
 from holdfast.engine.store import shelf
 from holdfast.events import receiver as events
 
@@ -26,10 +27,13 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is shelved as soon as it may be, and a receiver leaves as soon."""
+    """A log is shelved as soon as it may be, and a receiver leaves as soon. Each store is waited for, however
+    slow the machine is: all run."""
     monkeypatch.setattr(shelf, "IDLE_NS", 0)
     monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
     monkeypatch.setattr(leaving, "IDLE_NS", 0)
+    for module, name in ((leaving, "ANSWER_NS"), (finished_source, "STANDS_NS"), (finished, "PATIENCE_NS")):
+        monkeypatch.setattr(module, name, 1 << 62)
 
 
 class Told:
@@ -48,7 +52,7 @@ class Told:
 def life(session: int, count: int = 1, topic: str = "quotes", **more: Any) -> bytes:
     """A whole life of a source; its uuid."""
     with hf.Context() as ctx, ctx.source(topic, options=options(ume_session_id=session, **more)) as src:
-        src.wait_registered(SHORT)
+        everywhere(src)
         send(src, count)
         return src.uuid
 
@@ -140,7 +144,10 @@ def test_a_session_registers_with_one_after_the_other_and_stays_with_none(
         assert len(told.of(events.RegistrationComplete)) == MANY
     assert {receiver.ack for source in store.store.state.sources for receiver in source.receivers} == {1, 2}
     again = Told()
-    with hf.Context(session_id=SESSION) as ctx, ctx.receiver("quotes", on_event=again) as rcv:
+    with hf.Context(session_id=SESSION) as ctx:
+        ctx.receiver("nothing")  # then the context knows the store before it looks for sources of the topic
+        until("the store is known", lambda: ctx.stats().stores == {"a": True})
+        rcv = ctx.receiver("quotes", on_event=again)
         until("the store has told of them", lambda: rcv.finished)
         assert nothing_comes(rcv)
         assert not rcv._all

@@ -294,6 +294,7 @@ def test_a_claimant_that_begins_and_dies_before_it_says_so_has_been(
         with claimant(begins=True) as process:
             try:
                 until("its BEGIN is read", lambda: not rcv.receive(timeout=0.02) and controller.watch.incarnation == 2)
+                told.wait(events.EndOfStream)
                 assert len(told.of(events.EndOfStream)) == 1
             finally:
                 process.kill()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.receiver_line import line_of
 from support.receiving import SESSION, SHORT, Told, acked, options, send, source, take, until, until_no_ring
+from support.three_stores import everywhere
 
 import holdfast as hf
 from holdfast.engine.events import RecoverySequenceNumberInfo
@@ -131,7 +132,7 @@ def test_what_was_acknowledged_is_not_beyond_what_a_store_that_is_behind_has(
     lists = {"ume_store_name": ["a:0:0", "b:0:1"], "ume_store_group": ["0:1", "1:1"]}
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options(**lists))
-        src.wait_registered(SHORT)
+        everywhere(src)
         send(src, 50)
         acked({}, 20)
         until("b has them, too", lambda: all(each.next_sqn == 50 for each in b.store.drainer.repositories.values()))

@@ -63,7 +63,7 @@ def test_a_dead_stores_messages_count_when_the_one_that_missed_them_is_back(
     """Stable at a and b; then b and c answer: c, which was away, is not believed."""
     stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(2))
+        incarnation(ctx, "abc", range(2), ume_registration_interval=60_000)
         until("all have begun", lambda: all(has_begun(store, 1) for store in stores.values()))
         stores["c"].stop()
         incarnation(ctx, "abc", range(2, 10))
@@ -82,7 +82,7 @@ def test_a_wiped_store_has_no_say_while_one_that_may_know_more_is_down(
     do (docs/design.md 15)."""
     stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(5))
+        incarnation(ctx, "abc", range(5), ume_registration_interval=60_000)
         until("a has it", lambda: has_begun(stores["a"], 1) and len(kept(stores["a"])) == 5)
         for name in "abc":
             stores[name].stop()
@@ -173,7 +173,7 @@ def test_the_files_of_a_dead_store_are_asked_when_all_that_answer_have_missed_so
 ) -> None:
     stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(2))
+        incarnation(ctx, "abc", range(2), ume_registration_interval=60_000)
         until("all have begun", lambda: all(has_begun(store, 1) for store in stores.values()))
         stores["b"].stop()
         stores["c"].stop()
@@ -191,7 +191,7 @@ def test_a_store_that_was_away_counts_for_what_it_missed_when_it_has_caught_up(
 ) -> None:
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(2))
+        incarnation(ctx, "abc", range(2), ume_registration_interval=60_000)
         until("all have begun", lambda: all(has_begun(store, 1) for store in stores.values()))
         stores["c"].stop()
         incarnation(ctx, "abc", range(2, 10))
@@ -207,7 +207,7 @@ def test_a_store_counts_for_nothing_that_it_missed_and_nobody_has(
 ) -> None:
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(2))
+        incarnation(ctx, "abc", range(2), ume_registration_interval=60_000)
         until("all have begun", lambda: all(has_begun(store, 1) for store in stores.values()))
         stores["c"].stop()
         incarnation(ctx, "abc", range(2, 10))

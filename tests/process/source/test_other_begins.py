@@ -70,7 +70,7 @@ def test_a_store_that_missed_forgotten_begins_does_not_offer_what_they_made_void
     """a alone has 5 to 9 as incarnation 1 sent them. Incarnation 2 sends other ones, and nobody remembers any
     more that it began with 5. ``reads``: a can read its peers' logs, and would take over their table."""
     stores = {name: run_store(name, "disk") for name in "abc"}
-    life("abc", [b"stable"] * 5)
+    life("abc", [b"stable"] * 5, ume_registration_interval=60_000)
     until("all have them", lambda: [kept(store).next_sqn for store in stores.values()] == [5, 5, 5])
     for name in "bc":  # who looks into the log of a would take over what is put there
         stores[name].stop()
@@ -110,7 +110,7 @@ def test_what_one_store_made_stable_is_not_void_by_a_begin_that_another_one_retu
     """Each is a group, and one group is enough. b returns with an empty incarnation 3, after it was excluded
     and a made messages of incarnation 2 stable. a cannot read b's log; the source learns of both."""
     stores = {name: run_store(name, "disk") for name in "ab"}
-    life("ab", [b"stable"] * 5, **ANY)
+    life("ab", [b"stable"] * 5, **ANY, ume_registration_interval=60_000)
     until("both have them", lambda: [kept(store).next_sqn for store in stores.values()] == [5, 5])
     stores["a"].stop()
     more = {**options("ab"), **ANY}

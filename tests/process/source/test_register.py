@@ -212,6 +212,7 @@ def test_a_disk_that_hangs_is_waited_for_once(
         patch.setattr(register, "PATIENCE_S", 0.01)
         patch.setattr(RegisterFile, "load", hang)
         assert made.read() == {}
+        until("somebody looks", lambda: looked)
         made.declare(OTHER, 1, {"a": 4})
         assert made.read() == {}
         assert len(looked) == 1
@@ -326,12 +327,9 @@ def test_a_backup_that_took_the_seat_is_waited_for_also_when_it_was_wiped_and_ra
     run_store: Callable[..., ThreadStore],
     wipe: Callable[[str], None],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """a was never told that b took part: only the register knows. b's new directory knows nothing of the
     source."""
-    monkeypatch.setattr(register, "PATIENCE_S", SHORT)  # a slow machine is not a disk that hangs
-    monkeypatch.setattr(SourceRegister.settle, "__defaults__", (SHORT,))
     stores = {name: run_store(name, "disk") for name in "ab"}
     more = {
         **options("ab"),

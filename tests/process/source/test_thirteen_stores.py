@@ -198,6 +198,7 @@ def test_a_store_that_stands_still_for_5_s_never_blocks_a_quorum_and_is_caught_u
             houses["c"].signal(signal.SIGCONT)
             until("c is counted again", lambda: src.stats().stores["c"].state == "active")
             until("c has everything", lambda: src.stats().stores["c"].stable_sequence_number == sent - 1)
+            may_fall_silent(src, 2, NEVER["ume_store_activity_timeout"])
             houses["a"].kill()  # now it takes c for a quorum
             until("a is missed", lambda: src.stats().stores["a"].state == "down")
             src.wait_stable(src.send(b"with b and c"), timeout=SHORT)

@@ -228,7 +228,7 @@ def test_a_store_in_a_container_does_not_take_its_peers_for_empty(
     directory."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
-        incarnation(ctx, "abc", range(5))
+        incarnation(ctx, "abc", range(5), ume_registration_interval=60_000)
         until("c has it", lambda: len(kept(stores["c"])) == 5)
         stores["c"].stop()
         incarnation(ctx, "abc", range(5, 10))

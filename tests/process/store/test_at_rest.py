@@ -70,8 +70,7 @@ def test_no_receiver_is_forgotten_before_its_board_was_looked_at(
         uuid = over(ctx, 7)
         for session in (8, 9):
             received(ctx, "quotes", 1, ume_session_id=session)
-        until("both are forgotten", lambda: len(looked) == 2)
-        assert kept(store, uuid).receivers == []
+        until("both are forgotten", lambda: len(looked) == 2 and kept(store, uuid).receivers == [])
     assert looked == [True, True]
 
 
@@ -99,9 +98,10 @@ def test_who_comes_and_goes_between_two_looks_is_looked_at(run_store: Callable[.
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
         until("it rests", lambda: is_shelved(store, uuid) and registry.parts.rests(uuid))
-        expiry.due_s = math.inf
+        expiry._interval_s = math.inf
+        until("no look comes any more", lambda: expiry.due_s == math.inf)
         assert received(ctx, "quotes", 3, ume_session_id=9) == [b"0", b"1", b"2"]
         shelved(store, uuid)
         assert [receiver.gone_ns for receiver in kept(store, uuid).receivers] == [0]
-        expiry.due_s = 0.0
+        expiry._interval_s, expiry.due_s = 0.005, 0.0
         until("it is seen that it has left", lambda: kept(store, uuid).receivers[0].gone_ns)

@@ -264,7 +264,7 @@ def test_a_spawned_store_is_ready_beside_a_context_and_stops_in_order(spawn: Cal
             source.wait_registered(SHORT)
             source.wait_stable(source.send(b"kept"), SHORT)
             assert lives(store.pid)
-            assert store.stop() == 0
+            assert store.stop(SHORT) == 0
         assert (store.stop(), store.wait(), lives(store.pid)) == (0, 0, False)
 
 
@@ -294,6 +294,7 @@ def test_a_store_that_is_not_ready_in_time_is_ended(
             started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Kept)
+    monkeypatch.setattr("holdfast.stores.spawn.readable", lambda *_: False)  # however fast it is
     with pytest.raises(hf.CallableStoreError, match="store a was not ready within 0") as late:
         spawn(timeout=0)
     assert (late.value.code, started[0].returncode) == ("LBM_ETIMEDOUT", -signal.SIGKILL)
@@ -313,7 +314,7 @@ def test_the_end_of_a_store_is_told_however_it_came_about(spawn: Callable[..., h
 def test_a_thread_that_blocks_signals_starts_a_store_that_can_be_stopped(spawn: Callable[..., hf.StoreProcess]) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        assert spawn().stop() == 0
+        assert spawn().stop(SHORT) == 0
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -359,7 +360,7 @@ def test_output_that_nobody_takes_never_stops_it(
     finally:
         domain.close()
         stuck.set()
-    assert store.stop() == 0
+    assert store.stop(SHORT) == 0
 
 
 def knock(path: str) -> None:

@@ -243,6 +243,7 @@ def test_f7_a_receiver_is_forgotten_and_goes_on_without_acks(run_store: Callable
             src.send(b"%d" % i)
         assert [take(rcv) for _ in range(3)] == [b"0", b"1", b"2"]
         got = events.wait("RegistrationSuccess")
+        src.wait_stable(timeout=SHORT)  # an acknowledgement counts as far as the store has the messages
         rcv.deregister()
         complete = events.wait("DeregistrationComplete")
         (success,) = events.of("DeregistrationSuccess")

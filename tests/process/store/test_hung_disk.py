@@ -107,7 +107,7 @@ def test_a_store_catches_up_from_the_others_while_a_disk_hangs(
         disk.hang(tmp_path / "store-b")
         stores["c"] = run_store("c", "disk")
         assert disk.hangs.wait(SHORT)
-        assert src.stats().stores["c"].state != "active"
+        until("c is seen to be behind", lambda: src.stats().stores["c"].state != "active")
         disk.is_known_after(0)
         until("c has caught up", lambda: src.stats().stores["c"].state == "active")
         assert kept(stores["c"]) == sent

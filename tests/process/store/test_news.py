@@ -91,7 +91,7 @@ def test_a_store_that_comes_back_says_who_is_registered_again_and_when_it_has_ca
         send(src, 10_000, 60)
         caplog.clear()
         stores["c"] = run_store("c", "disk")
-        until("c counts", lambda: src.stats().stores["c"].state == "active")
+        until("c has said so", lambda: len(told("c")) >= 3)
         back = told("c")
         until("c has it", lambda: stores["c"].store.drainer.call(lambda: held(stores["c"])) == 10_010)
         assert told("a") == told("b") == [], "nothing has changed for the others"

@@ -75,6 +75,7 @@ def test_a_whole_log_is_read_and_nothing_of_it_is_written(
         uuids = [over(ctx, session, 3, "ab") for session in (7, 8, 9)]
         for store in stores.values():
             shelved(store, *uuids)
+        until("the boards have gone", lambda: all(item.kind != "board" for item in ctx.domain.objects()))
         stores["a"].stop()
         before = {uuid: files(stores["a"].store.logs / uuid.hex()) for uuid in uuids}
         opened.clear()
@@ -245,6 +246,7 @@ def test_a_peer_whose_end_is_unknown_may_have_more(
         uuid = over(ctx, 7, 3, "ab")
         for store in stores.values():
             shelved(store, uuid)
+        until("the boards have gone", lambda: all(item.kind != "board" for item in ctx.domain.objects()))
         stores["a"].stop()
         opened.clear()
         monkeypatch.setattr(OpenLog, "end", lambda _: (lib.HF_DAMAGED, 3))
@@ -262,14 +264,14 @@ def test_a_round_waits_where_no_thread_can_be_started(
         shelved(store, uuid)
     store.stop()
     opened.clear()
-    tried: list[int] = []
+    tried: list[str] = []
 
-    def refuse(logs: list[rounds._Resting]) -> None:
-        tried.append(len(logs))
+    def refuse(thread: str, _: object) -> None:
+        tried.append(thread)
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as full:
-        full.setattr(rounds, "_look_at", refuse)
+        full.setattr(rounds, "in_background", refuse)
         again = run_store("a", "disk")
         until("it was tried three times", lambda: len(tried) >= 3)
     until("the round is over", lambda: look_of(again).is_over)

@@ -202,9 +202,10 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
 
 
 def test_a_store_that_was_away_finds_what_its_peers_have(
-    run_store: Callable[..., ThreadStore],
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source and store b had shelved it; the source lived once more while b was away."""
+    looks = rounds.LOOKS_MAX
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context() as ctx:
         uuid = over(ctx, 7, 3, "abc")
@@ -215,8 +216,10 @@ def test_a_store_that_was_away_finds_what_its_peers_have(
             send(src, 4)
         for name in "ac":
             shelved(stores[name], uuid)
+        monkeypatch.setattr(rounds, "LOOKS_MAX", 0)
         b = run_store("b", "disk")
         assert kept(b, uuid).is_shelved, "its state says nothing of that life"
+        monkeypatch.setattr(rounds, "LOOKS_MAX", looks)
         until("b has it", lambda: b.store.holdings.held(kept(b, uuid)) == 7)
         shelved(b, uuid)
         assert kept(b, uuid).shelved_next == 7

@@ -43,7 +43,7 @@ def test_the_path_of_a_file_with_several_stores(tmp_path: Path, kind: Any) -> No
     with hf.spawn_store(kind(file), SHORT) as store:
         assert store.name == str(file)
         serves("a", "b")
-        assert store.stop() == 0
+        assert store.stop(SHORT) == 0
     assert (tmp_path / "a" / "state.1").exists()
     assert (tmp_path / "b" / "state.1").exists()
 
@@ -52,7 +52,7 @@ def test_the_arguments_of_the_command(tmp_path: Path) -> None:
     with hf.spawn_store(["--name", "a", "--directory", str(tmp_path / "a"), "--type", "memory"], SHORT) as store:
         serves("a")
         assert "--name a" in repr(store)
-        assert store.stop() == 0
+        assert store.stop(SHORT) == 0
 
 
 def test_what_keeps_them_from_starting_is_raised_as_it_is(tmp_path: Path) -> None:

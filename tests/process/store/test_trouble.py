@@ -74,14 +74,14 @@ def test_a_log_that_the_ring_has_passed_and_that_cannot_follow_is_tried_again(
         own = repository(store, "quotes")
         drainer = store.store.drainer
 
-        def overtaken() -> None:
+        def overtaken() -> str:
             own.item.status = lib.HF_LAPPED
             drainer._mend([own])
+            return drainer.failures[own.source.uuid]
 
         with monkeypatch.context() as broken:
             broken.setattr(own, "_follow", full)
-            drainer.call(overtaken)
-            assert "No space left" in drainer.failures[own.source.uuid]
+            assert "No space left" in drainer.call(overtaken)
         stable(source)
         assert not store.store.crashed
 

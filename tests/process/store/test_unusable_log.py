@@ -112,7 +112,7 @@ def test_an_operator_can_deregister_it(store: ThreadStore) -> None:
 def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: Callable[..., ThreadStore]) -> None:
     options = {"source-check-interval": 20, "source-activity-timeout": 100, "receiver-activity-timeout": 100}
     options |= {"source-state-lifetime": 1000, "receiver-state-lifetime": 1000}
-    store = run_store("a", "disk", **options)
+    store = run_store("a", "disk")
     with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
         stable(well, "well")
         src, rcv = sick.source("sick", options=SOURCE), well.receiver("sick")

@@ -29,6 +29,7 @@ def compiled() -> Callable[..., Any]:
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kernels.wait()  # somebody else may have begun to load them
     monkeypatch.setattr(kernels, "_compiled", {})
     monkeypatch.setattr(kernels, "_thread", None)
     yield

@@ -1,0 +1,30 @@
+"""Work on a thread that nobody waits for at exit: a disk that hangs holds it for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from .runtime import futures, threading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["in_background"]
+
+_T = TypeVar("_T")
+
+
+def in_background(name: str, work: Callable[[], _T]) -> futures.Future[_T]:
+    """What ``work()`` returns, or raises. Raises RuntimeError: no thread can be started now."""
+    future: futures.Future[_T] = futures.Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
