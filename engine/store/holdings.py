@@ -13,6 +13,7 @@ from ..errors import (
     CorruptionError,
     Error,
     ForeignOwnerError,
+    LimitReachedError,
     ReadOnlyError,
     SharedMemoryFullError,
     SystemCallError,
@@ -213,7 +214,7 @@ class Holdings:
         found = self.repository(source.uuid)
         if found is None:
             try:
-                found = self.drain_thread(lambda: self._open_again(source))
+                found = self._open_in_turn(source)
             except (
                 SystemCallError,
                 SharedMemoryFullError,
@@ -224,6 +225,14 @@ class Holdings:
                 raise UnusableLogError(self.name, source, error) from error
             self.drainer.want_spares()
         return found
+
+    def _open_in_turn(self, source: SourceState) -> Repository:
+        """A limit of the process may be reached: then logs are closed that nobody needs."""
+        try:
+            return self.drain_thread(lambda: self._open_again(source))
+        except LimitReachedError:
+            self.limits.make_room()
+            return self.drain_thread(lambda: self._open_again(source))
 
     def take_down(self, source: SourceState) -> bool:
         """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.

@@ -1,5 +1,6 @@
 """The limits of a store's process: told before they are reached, and with something left for the sources that
-are there. A new log is refused while less is left than those may need, and a new client while still less is.
+are there. A new log is refused while less is left than those may need, and a new client while still less is;
+but first the logs are closed that nobody needs open.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from ..native.limits import descriptors, mappings
 from ..rules.nearness import Nearness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..native.limits import Use
 
 __all__ = ["StoreLimits"]
@@ -32,6 +35,16 @@ class StoreLimits:
     def __init__(self, name: str) -> None:
         self._name = name
         self._files, self._mappings = Nearness(), Nearness()
+        self.make_room: Callable[[], object] = int
+        """Closes logs that nobody needs open (engine/store/shelf.py). Never on the drain thread."""
+
+    def find_room(self) -> None:
+        """As :meth:`require_room`, once there is room where it can be made. The control thread."""
+        try:
+            self.require_room()
+        except LimitReachedError:
+            self.make_room()
+            self.require_room()
 
     def require_room(self) -> None:
         """Before a log is opened that was not open. Raises LimitReachedError."""
@@ -43,8 +56,11 @@ class StoreLimits:
             raise _refusal(mapped, f"no new log is opened: the last {MAPPINGS_KEPT} are kept", errno.ENOMEM)
 
     def door(self) -> LimitReachedError | None:
-        """Why a client that has just come is turned away; None: it is let in."""
+        """Why a client that has just come is turned away; None: it is let in. The control thread."""
         files = self._look()
+        if files is not None and files.most - files.used < FILES_LAST:
+            self.make_room()
+            files = self._look()
         if files is None or files.most - files.used >= FILES_LAST:
             return None
         return _refusal(files, f"no new client is let in: the last {FILES_LAST} are kept", errno.EMFILE)

@@ -75,6 +75,9 @@ class Shelf:
         self._due_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
+        self._full_ns = 0
+        """A limit was reached, and no log could be closed: when that is tried again."""
+        holdings.limits.make_room = self.make_room
 
     @property
     def due_s(self) -> float:
@@ -86,15 +89,21 @@ class Shelf:
         now, open_ = time.monotonic_ns(), self._holdings.drainer.repositories
         if self._holdings.sealed or (now < self._due_ns and len(open_) < self._open + IDLE_MAX):
             return
-        put_away = self._put_away(now)
+        put_away = self._put_away(now, IDLE_MAX)
         self._due_ns = time.monotonic_ns() + (SOON_NS if put_away == AT_ONCE else LOOK_NS)  # clients come in between
         self._remove_boards(now)
         self._open = len(open_)
         self._rounds.turn(now)
 
+    def make_room(self) -> None:
+        """A limit of the process is reached: no log stays open that may be shelved."""
+        now = time.monotonic_ns()
+        if not self._holdings.sealed and now >= self._full_ns and not self._put_away(now, 0):
+            self._full_ns = now + SOON_NS
+
     # Putting away -------------------------------------------------------------------------------------------
 
-    def _put_away(self, now_ns: int) -> int:
+    def _put_away(self, now_ns: int, most_idle: int) -> int:
         """Returns how many logs it has closed."""
         holdings = self._holdings
         held = {key.source for client in self._clients for key in client.holds}
@@ -107,7 +116,7 @@ class Shelf:
         wanted: dict[bytes, bool] = {}
         """Of each log that may go: whether its peers are waited for."""
         for place, repository in enumerate(idle):
-            rests_ns, crowded = now_ns - holdings.used_ns(repository.source.uuid), place < len(idle) - IDLE_MAX
+            rests_ns, crowded = now_ns - holdings.used_ns(repository.source.uuid), place < len(idle) - most_idle
             if crowded or rests_ns >= IDLE_NS:
                 wanted[repository.source.uuid] = not crowded and rests_ns < PATIENCE_NS
         if not wanted:

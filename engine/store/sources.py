@@ -61,7 +61,7 @@ class SourceDesk:
         source, old = claimed
         if not old:
             try:
-                holdings.limits.require_room()
+                holdings.limits.find_room()
             except LimitReachedError:  # nothing of it is kept
                 holdings.registry.remove(source)
                 raise

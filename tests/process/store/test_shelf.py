@@ -153,7 +153,7 @@ def test_more_than_a_few_are_looked_at_before_it_is_time(
     store = run_store("a", "disk")
     until("the first look is over", lambda: store.store._shelf._due_ns)
     looks: list[int] = []
-    monkeypatch.setattr(store.store._shelf, "_put_away", looks.append)
+    monkeypatch.setattr(store.store._shelf, "_put_away", lambda now_ns, _: looks.append(now_ns))
     with hf.Context() as ctx:
         for session in range(1, 5):
             over(ctx, session, 1)

@@ -1,0 +1,102 @@
+"""A store at a limit of its process: before it refuses anybody it closes logs that nobody needs open
+(engine/store/limits.py, shelf.py)."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from support.receiving import SHORT
+from support.shelved_logs import is_shelved, kept, over, shelve_at_once, shelved
+from support.three_stores import SOURCE
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.control import wire
+from holdfast.engine.control.request import FIRST, ask
+from holdfast.engine.native.limits import Use
+from holdfast.engine.store import limits, shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Descriptors that a store has beside one for each open log, of 100. No log is shelved for its age."""
+    shelve_at_once(monkeypatch)
+    monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
+    monkeypatch.setattr(shelf, "IDLE_MAX", 1 << 10)
+    return [60]
+
+
+def limited(store: ThreadStore, used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ = store.store.drainer.repositories
+    use = partial(Use, "RLIMIT_NOFILE", "process 1", most=100, remedy="raise it")
+    monkeypatch.setattr(limits, "descriptors", lambda: use(used=used[0] + len(open_)))
+
+
+def test_a_source_for_which_there_is_no_room_is_taken_when_another_one_is_over(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    store = run_store("a", "disk")
+    limited(store, used, monkeypatch)
+    with hf.Context() as ctx, contextlib.ExitStack() as stack:
+        live = {**SOURCE, "ume_session_id": 100, "ume_store_name": ["a"]}
+        lives = stack.enter_context(ctx.source("quotes", options=live))
+        lives.wait_registered(SHORT)
+        uuids = [over(ctx, session) for session in range(1, 9)]
+        assert not any(is_shelved(store, uuid) for uuid in uuids)
+        late = stack.enter_context(ctx.source("quotes", options={**live, "ume_session_id": 101}))
+
+        def is_taken() -> bool:
+            with contextlib.suppress(hf.RegistrationError, hf.RegistrationTimeout):  # none was looked through yet
+                late.wait_registered(0)
+                return True
+            return False
+
+        until("it is taken", is_taken)
+        assert any(is_shelved(store, uuid) for uuid in uuids)
+        assert not is_shelved(store, lives.uuid)
+        lives.wait_stable(lives.send(b"goes on"), SHORT)
+
+
+def test_a_log_for_which_there_is_no_room_is_opened_when_another_source_is_over(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        with monkeypatch.context() as soon:
+            soon.setattr(shelf, "IDLE_NS", 0)
+            first = over(ctx, 1)
+            shelved(store, first)
+        limited(store, used, monkeypatch)
+        uuids = [over(ctx, session) for session in range(2, 11)]
+        mark = wire.Mark(FIRST, kept(store, first).registration_id, [(0, 0)])
+
+        def is_marked() -> bool:
+            with contextlib.suppress(hf.RegistrationError):  # none was looked through yet
+                return isinstance(ask(ctx.domain, "a", mark, SHORT), wire.Marked)
+            return False
+
+        until("its log is opened", is_marked)
+        assert not is_shelved(store, first)
+        assert any(is_shelved(store, uuid) for uuid in uuids)
+
+
+def test_a_client_for_which_there_is_no_room_is_let_in_when_a_source_is_over(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    store = run_store("a", "disk")
+    limited(store, used, monkeypatch)
+    with hf.Context() as ctx:
+        uuids = [over(ctx, session) for session in range(1, 9)]
+        used[0] = 80
+        with hf.Context() as late, late.receiver("nothing") as rcv:
+            assert rcv.receive(timeout=0.01) is None
+            until("it is let in", lambda: [link for link in late.store_links() if link.welcome])
+        assert any(is_shelved(store, uuid) for uuid in uuids)
