@@ -150,7 +150,7 @@ def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
     """Stores that have not answered, and that the operator has told an answering one not to wait for."""
     excluded = _excluded(grants.values())
     called = names_of(each for grant in grants.values() for each in grant.seen)
-    return {s for s, name in enumerate(names) if s not in grants and called.get(name, name) in excluded}
+    return {s for s, name in enumerate(names) if s not in grants and {name, called.get(name, name)} & excluded}
 
 
 def _wanted(

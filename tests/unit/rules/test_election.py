@@ -276,6 +276,19 @@ def test_who_is_excluded_is_not_waited_for_and_learns_when_it_answers() -> None:
     assert learners({**grants, 1: answer("b", 9, "a5", served=[4711])}) == set()
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1:3", "c"])
+def test_who_is_excluded_by_any_of_its_names_is_not_waited_for(name: str) -> None:
+    """b was wiped, and c has answered nobody; a knows how it calls itself."""
+    told = {"excluded": {name: 4711}, "exclusions": {name: 4711}}
+    seen = (Seen("127.0.0.1:1", "a", LogView(ONE, 5)), Seen("127.0.0.1:3", "c", None))
+    grants = {0: grant(5, 1, begins=ONE, name="a", seen=seen, **told), 1: replace(WIPED, name="b")}
+    names = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+    found = decide(Groups.single(3), range(3), grants, "majority", OURS, (), names)
+    assert found is not None
+    assert found.start_sqn == 5
+    assert obstacle(Groups.single(3), range(3), grants, names) is None
+
+
 def test_what_may_be_gone_with_a_store_that_has_forgotten_is_said() -> None:
     lost = answer("b", 3, "a5 c5", votes=False)
     found = by_name(answer("a", 5, "b3 c5"), lost, answer("c", 5, "a5 b3"))
