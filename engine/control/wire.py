@@ -269,6 +269,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     is kept for this receiver from there on."""
     readmitted: list[str] = []
     """Stores whose exclusion is over: the source has begun here since."""
+    expires: bool = False
+    """It is forgotten some time after nobody holds it any more (docs/semantics.md A.4)."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):

@@ -95,7 +95,8 @@ def _is_over(controller: DeliveryController) -> bool:
         return False
     if controller.registrar.deregistration is not None or controller.receiver.context.fence is not None:
         return False
+    answers, lifetime = controller.registrar.answers(), controller.receiver.options.ume_state_lifetime
     # One that comes back to a receiver-paced source without a session begins where that stands by then.
-    paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in controller.registrar.answers())
-    expires = controller.receiver.options.ume_state_lifetime  # a store would forget it while it lives
+    paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in answers)
+    expires = lifetime or any(answer.expires for answer in answers)  # a store would forget it while it lives
     return window.settled and window.ack >= live.next == feed.next and not paced and not expires

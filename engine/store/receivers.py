@@ -94,6 +94,7 @@ class ReceiverDesk:
             receiver.ack, repository.earlier(), unrecorded, list(excluded),
             old and not receiver.joined and source.paced is not None,
             [name for name in holdings.state.excluded if name not in excluded],
+            not receiver.ephemeral and self._lifetime_ns(source, receiver) is not None,
         )  # fmt: skip
 
     def _facts(

@@ -4,6 +4,7 @@ finished_source.py, leaving.py)."""
 from __future__ import annotations
 
 import gc
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,6 +155,29 @@ def test_a_session_registers_with_one_after_the_other_and_stays_with_none(
         assert not again.of(events.RegistrationComplete)
         assert not again.of(events.NoSource)
         assert all(is_shelved(store, uuid) for uuid in uuids), "nobody has asked for their logs"
+
+
+@pytest.mark.parametrize("whose", ["the store's", "its own"])
+def test_a_receiver_that_lives_is_not_forgotten_for_its_lifetime(
+    run_store: Callable[..., ThreadStore], whose: str
+) -> None:
+    """Its lifetime begins when nobody holds it any more."""
+    given = {"receiver-activity-timeout": 100, "source-check-interval": 20}
+    more = {"receiver-state-lifetime": 100} if whose == "the store's" else {}
+    own = {} if more else {"ume_state_lifetime": 100}
+    store = run_store("a", "disk", **given, **more)
+    uuids = over([store], 2)
+    with hf.Context(session_id=SESSION) as ctx, ctx.receiver("quotes", options=own) as rcv:
+        assert come(rcv, 3) == names(uuids)
+        looks, began = store.store._expiry, time.monotonic()
+
+        def is_over() -> bool:
+            assert nothing_comes(rcv)
+            return time.monotonic() - began > 1 and looks.due_s > began + 1
+
+        until("the lifetime is over", is_over)
+        assert [len(source.receivers) for source in store.store.state.sources] == [1, 1]
+    until("it is forgotten", lambda: not any(source.receivers for source in store.store.state.sources))
 
 
 @pytest.mark.parametrize("session", [0, SESSION])

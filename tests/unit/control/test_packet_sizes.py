@@ -77,7 +77,7 @@ def granted(*logs: wire.PeerLog) -> wire.SourceGranted:
 def receiver_granted(others: Mapping[str, tuple[str, int]]) -> wire.ReceiverGranted:
     return wire.ReceiverGranted(
         ID, U32, SESSION_MAX, U32, UUID, MOST, MOST, MOST, True, PATH, MOST, MOST, U32, BEGINS, MOST, MOST, dict(others), LONG,
-        names(wire.EXCLUDED_MAX), True, names(wire.EXCLUDED_MAX),
+        names(wire.EXCLUDED_MAX), True, names(wire.EXCLUDED_MAX), True,
     )  # fmt: skip
 
 
