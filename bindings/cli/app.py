@@ -295,7 +295,10 @@ def recv(
         int | None, typer.Option("--count", "-c", metavar="N", min=1, help="Exit after N messages")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="Exit when everything there is was read")
+        bool, typer.Option("--exit-at-end", "-e", help="Exit when everything that was there was read")
+    ] = False,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Print what is kept, without registering: nobody needs to run")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per message")] = False,
     session: Session = None,
@@ -307,8 +310,13 @@ def recv(
     """Print messages as lines: with a session ID from the first that it has not acknowledged, else from the
     oldest kept."""
     from .options import Membership
-    from .recv import receive_lines
+    from .recv import print_kept, receive_lines
 
+    if ephemeral:
+        given = {"--session": session, "--option": options, "--config": config, "--application": application}
+        if wrong := [name for name, value in given.items() if value]:
+            raise typer.BadParameter(f"who does not register has no {wrong[0]}", param_hint="--ephemeral")
+        return print_kept(topic, count, json, domain)
     member = Membership(domain, session, config, application)
     return receive_lines(topic, count, exit_at_end, json, member, options or [])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,13 +14,15 @@ from ..engine.errors import NotRegisteredError, RegistrationTimeout
 from ..engine.memory.domain import Domain
 from ..engine.printable import json_text
 from ..engine.tools import snapshot
+from ..reading import read
 from .options import Membership, pairs
 
 if TYPE_CHECKING:
+    from ..batch import Batch
     from ..message import Message
     from ..receiver import Receiver
 
-__all__ = ["receive_lines"]
+__all__ = ["print_kept", "receive_lines"]
 
 STDOUT = 1
 HELD_MAX = 512
@@ -28,6 +31,8 @@ BUFFER_BYTES = 1 << 16
 IDLE_S = 0.1
 JOIN_S = 10.0
 """With --exit-at-end: how long a source that is there may take to accept us."""
+LAST_S = 1.0
+"""With --exit-at-end: how long it goes on behind what was there when it began, where messages keep coming."""
 
 
 def receive_lines(
@@ -43,16 +48,31 @@ def receive_lines(
     place = Domain(member.domain, join=False, make=member.domain is None)
     try:
         _check_somebody_is_there(place, topic)
+        end = _End(place, topic) if exit_at_end else None
         with member.context() as context:
             receiver = context.receiver(topic, options=pairs(options))
             output = _Output(json)
-            end = _End(place, topic) if exit_at_end else None
             try:
                 _receive(receiver, output, count, end)
             finally:
                 output.flush()
     finally:
         place.close()
+    return 0
+
+
+def print_kept(topic: str, count: int | None, json: bool, domain: str | None) -> int:
+    """Writes what is kept of a topic, up to ``count`` messages, without being anybody: it works with all
+    processes dead."""
+    output, left = _Output(json), math.inf if count is None else count
+    try:
+        for batch in read(topic, domain=domain):
+            output.write_batch(batch, int(min(left, len(batch))))
+            left -= len(batch)
+            if left <= 0:
+                break
+    finally:
+        output.flush()
     return 0
 
 
@@ -80,23 +100,43 @@ def _receive(receiver: Receiver, output: _Output, count: int | None, end: _End |
                 continue
         done += 1
         output.write(message)
+        if end is not None and end.passed(receiver):
+            return
 
 
 class _End:
-    """Knows when everything that the domain's sources have published was delivered."""
+    """Knows when everything that the domain's sources had published was delivered."""
 
     def __init__(self, place: Domain, topic: str) -> None:
         self._place = place
         self._topic = topic
+        self._first = snapshot.ends(place, topic)
+        """What was there at the beginning."""
         self._deadline = time.monotonic() + JOIN_S
+        self._look_s = 0.0
+        self._last_s = math.inf
+        """What was there at the beginning was delivered: until when it goes on at most."""
 
     def reached(self, receiver: Receiver) -> bool:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
         in."""
-        finished, late = receiver.finished, time.monotonic() > self._deadline
+        return self._has(receiver, snapshot.ends(self._place, self._topic), late=time.monotonic() > self._deadline)
+
+    def passed(self, receiver: Receiver) -> bool:
+        """Asked while messages come: a source that sends on and on has no end. Raises as :meth:`reached`."""
+        now = time.monotonic()
+        if now < self._look_s:
+            return False
+        self._look_s = now + IDLE_S
+        late = now > self._deadline and not receiver.finished.is_reading
+        if self._last_s == math.inf and self._has(receiver, self._first, late=late):
+            self._last_s = now + LAST_S
+        return now >= self._last_s
+
+    def _has(self, receiver: Receiver, wanted: dict[str, int], *, late: bool) -> bool:
+        finished = receiver.finished
         if finished.is_reading and not late:
             return False
-        wanted = snapshot.ends(self._place, self._topic)
         at = {
             controller.uuid.hex(): controller.feed.next
             for controller in receiver.controllers
@@ -130,11 +170,29 @@ class _Output:
     def write(self, message: Message) -> None:
         """Takes one message; raises BrokenPipeError when nobody reads."""
         if self._json is None:
-            self._buffer += message.data
+            self._line(message.data)
         else:
-            self._buffer += json_text(self._json.encode(_fields(message))).encode()
-        self._buffer += b"\n"
+            text = self._json.encode(_fields(message, bytes(message), retransmit=message.is_retransmit))
+            self._line(json_text(text).encode())
         self._held.append(message)
+        self._flush_if_full()
+
+    def write_batch(self, batch: Batch, count: int) -> None:
+        """Takes the first ``count`` messages of what nobody has to release; raises as :meth:`write`."""
+        for index in range(count):
+            data = batch.payload(index)
+            if self._json is None:
+                self._line(data)
+            else:
+                row = _Row(batch, batch.frames[index])
+                self._line(json_text(self._json.encode(_fields(row, bytes(data), retransmit=True))).encode())
+            self._flush_if_full()
+
+    def _line(self, data: bytes | memoryview) -> None:
+        self._buffer += data
+        self._buffer += b"\n"
+
+    def _flush_if_full(self) -> None:
         if len(self._held) >= HELD_MAX or len(self._buffer) >= BUFFER_BYTES:
             self.flush()
 
@@ -149,15 +207,22 @@ class _Output:
             message.release()
 
 
-def _fields(message: Message) -> dict[str, object]:
+class _Row:
+    """A message of a batch, as far as its fields are shown."""
+
+    def __init__(self, batch: Batch, frame: Any) -> None:
+        self.topic, self.source = batch.topic, batch.source
+        self.sequence_number, self.timestamp_ns = int(frame["sequence_number"]), int(frame["timestamp_ns"])
+
+
+def _fields(message: Message | _Row, data: bytes, *, retransmit: bool) -> dict[str, object]:
     fields: dict[str, object] = {
         "topic": message.topic,
         "source": message.source,
         "sequence_number": message.sequence_number,
         "timestamp_ns": message.timestamp_ns,
-        "retransmit": message.is_retransmit,
+        "retransmit": retransmit,
     }
-    data = bytes(message)
     try:
         fields["data"] = data.decode()
     except UnicodeDecodeError:

@@ -202,8 +202,9 @@ class Holdings:
         """The repositories of all sources whose logs are open now."""
         return list(self.drainer.repositories.values())
 
-    def ensure_repository(self, source: SourceState) -> Repository:
-        """The source's repository; its log is created at its first registration.
+    def ensure_repository(self, source: SourceState, *, asked: bool = True) -> Repository:
+        """The source's repository; its log is created at its first registration. ``asked``: by a client, for
+        whom others make room.
 
         Raises:
             UnusableLogError: the log is there, and takes nothing any more.
@@ -214,7 +215,7 @@ class Holdings:
         found = self.repository(source.uuid)
         if found is None:
             try:
-                found = self._open_in_turn(source)
+                found = self._open_in_turn(source, asked)
             except (
                 SystemCallError,
                 SharedMemoryFullError,
@@ -226,11 +227,12 @@ class Holdings:
             self.drainer.want_spares()
         return found
 
-    def _open_in_turn(self, source: SourceState) -> Repository:
-        """A limit of the process may be reached: then logs are closed that nobody needs."""
+    def _open_in_turn(self, source: SourceState, asked: bool) -> Repository:
         try:
             return self.drain_thread(lambda: self._open_again(source))
         except LimitReachedError:
+            if not asked:
+                raise
             self.limits.make_room()
             return self.drain_thread(lambda: self._open_again(source))
 
@@ -238,7 +240,7 @@ class Holdings:
         """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.
         False: the disk is full, for the next log, too."""
         try:
-            self.ensure_repository(source)
+            self.ensure_repository(source, asked=False)
         except (Error, OSError) as error:
             self.drainer.say(source, error)
             return not no_room(error)

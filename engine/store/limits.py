@@ -36,15 +36,7 @@ class StoreLimits:
         self._name = name
         self._files, self._mappings = Nearness(), Nearness()
         self.make_room: Callable[[], object] = int
-        """Closes logs that nobody needs open (engine/store/shelf.py). Never on the drain thread."""
-
-    def find_room(self) -> None:
-        """As :meth:`require_room`, once there is room where it can be made. The control thread."""
-        try:
-            self.require_room()
-        except LimitReachedError:
-            self.make_room()
-            self.require_room()
+        """Closes logs that nobody needs open (engine/store/shelf.py); raises nothing. The control thread."""
 
     def require_room(self) -> None:
         """Before a log is opened that was not open. Raises LimitReachedError."""

@@ -96,9 +96,16 @@ class Shelf:
         self._rounds.turn(now)
 
     def make_room(self) -> None:
-        """A limit of the process is reached: no log stays open that may be shelved."""
-        now = time.monotonic_ns()
-        if not self._holdings.sealed and now >= self._full_ns and not self._put_away(now, 0):
+        """A limit of the process is reached: no log stays open that may be shelved. What hinders that is told
+        at the next turn."""
+        now, closed = time.monotonic_ns(), 0
+        if self._holdings.sealed or now < self._full_ns:
+            return
+        try:
+            closed = self._put_away(now, 0)
+        except (Error, OSError) as error:
+            _log.debug("store %s: no room is made: %s", self._holdings.name, error)
+        if not closed:
             self._full_ns = now + SOON_NS
 
     # Putting away -------------------------------------------------------------------------------------------
@@ -125,6 +132,7 @@ class Shelf:
         # makes a ring later and begins at this store holds the source before.
         ringed = {item.uuid for item in holdings.domain.objects() if item.kind == "stream"}
         ringless = [uuid for uuid in wanted if uuid not in ringed]
+        holdings.drainer.guard(time.monotonic_ns())  # who has lost the directory writes nothing there
         taken = holdings.drainer.take_out(
             ringless, lambda each: _is_over(each, patient=wanted[each.source.uuid]), AT_ONCE
         )
@@ -146,15 +154,19 @@ class Shelf:
     def _close(self, repository: Repository) -> bool:
         """Nobody else has this repository any more."""
         source = repository.source
-        self._holdings.drainer.guard(time.monotonic_ns())  # who has lost the directory writes nothing there
         with repository.files:
             following, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
             status = repository.close(for_long=True)
         if status != lib.HF_OK:  # it is not said to be shelved: who asks for it opens it, and meets what is wrong
             _log.warning("%s: closed, and not shelved: %s", repository.called, lib.hf_status_name(status))
             return False
+        try:
+            first_ns = first_kept(repository.path) or 0
+        except (Error, OSError) as error:
+            _log.warning("%s: closed, and not shelved: %s", repository.called, error)
+            return False
         source.shelved, source.shelved_next = source.incarnation, following
-        source.shelved_oldest, source.first_ns = oldest, first_kept(repository.path) or 0
+        source.shelved_oldest, source.first_ns = oldest, first_ns
         self._holdings.changes.note(source.uuid)
         return True
 

@@ -61,10 +61,12 @@ class SourceDesk:
         source, old = claimed
         if not old:
             try:
-                holdings.limits.find_room()
-            except LimitReachedError:  # nothing of it is kept
-                holdings.registry.remove(source)
-                raise
+                holdings.limits.require_room()
+            except LimitReachedError:
+                holdings.registry.remove(source)  # first: nothing of it is kept, whatever is saved meanwhile
+                holdings.limits.make_room()
+                holdings.limits.require_room()
+                return self.register(client, request)
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)
         decision = answers.decide_source(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.control import wire
 from holdfast.engine.control.request import FIRST, ask
+from holdfast.engine.errors import ReadOnlyError
 from holdfast.engine.native.limits import Use
 from holdfast.engine.store import limits, shelf
 
@@ -76,6 +78,8 @@ def test_a_log_for_which_there_is_no_room_is_opened_when_another_source_is_over(
             shelved(store, first)
         limited(store, used, monkeypatch)
         uuids = [over(ctx, session) for session in range(2, 11)]
+        store.store.holdings.take_down(kept(store, first))
+        assert not any(is_shelved(store, uuid) for uuid in uuids), "a round, or what else nobody has asked for"
         mark = wire.Mark(FIRST, kept(store, first).registration_id, [(0, 0)])
 
         def is_marked() -> bool:
@@ -100,3 +104,23 @@ def test_a_client_for_which_there_is_no_room_is_let_in_when_a_source_is_over(
             assert rcv.receive(timeout=0.01) is None
             until("it is let in", lambda: [link for link in late.store_links() if link.welcome])
         assert any(is_shelved(store, uuid) for uuid in uuids)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), ReadOnlyError("the disk of the test")])
+def test_a_store_that_can_make_no_room_turns_a_client_away_and_goes_on(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int], error: Exception
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
+        src.wait_registered(SHORT)
+        limited(store, used, monkeypatch)
+        used[0] = 85
+        with monkeypatch.context() as broken, hf.Context() as late:
+            broken.setattr(store.store._shelf, "_put_away", fails)
+            refused = late.source("quotes", options={**SOURCE, "ume_session_id": 9, "ume_store_name": ["a"]})
+            with pytest.raises(hf.RegistrationError, match="lets no client in"):
+                refused.wait_registered(SHORT)
+        src.wait_stable(src.send(b"goes on"), SHORT)
