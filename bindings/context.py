@@ -82,7 +82,7 @@ class Context(Driver):
         Raises:
             ConfigError: a bad topic, pattern, option or start; a datetime without a time zone; ``reset``
                 without ``start``; ``start`` beside ``ume_recovery_sequence_number_info_function``, or beside
-                ``use_late_join`` 0 unless it is "latest".
+                ``use_late_join`` 0 or ``ume_use_store`` 0 unless it is "latest".
         """
         found = self.options_for(
             "receiver", options, topic if pattern is None else pattern, wildcard=pattern is not None

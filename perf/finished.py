@@ -6,10 +6,10 @@ middle, while a message is on its way:
 after    memory, descriptors and disk of the store, when it has put their logs on its shelf
 beside   a live source on the same topic and store, against one at a store that has served nobody: CPU time of
          the source's process and the store's, per message, in turns
-look     `holdfast stat` and `holdfast doctor`: CPU time
+look     `holdfast stat` and `holdfast doctor`: by the clock, the process's start included
 start    the store, after a stop and after kill -9, until it is ready; its process's start included
 recv     `holdfast recv --exit-at-end`: all messages, in the order in which they were sent (``--recv``)
-lost     the same of memory, descriptors, looks, starts and recv, when the segment of one source is removed
+lost     the same of memory, descriptors, disk, looks, starts and recv, when one source has lost its segment
 
 Bars are issue 20's, for 10,000 sources; what N takes of one is judged as it is. Exit status: 1 where one is
 missed. Not part of `make perf`: 10,000 sources take minutes to make.
@@ -46,6 +46,8 @@ STORES = {"full": "a store that has served them", "empty": "a store that has ser
 MESSAGES, PAIRS = 4000, 200
 """Messages of a turn; turns of both stores."""
 LOOKS = 8
+RUNS = 5
+"""Of each command, and starts of each kind."""
 AFTER_START_S = 5.0
 """A store that was killed opens the logs that were open then, some dozens, and closes them."""
 SETTLE_S = 600.0
@@ -164,8 +166,11 @@ def looked_at(pid: int) -> list[Row]:
         Row("the store's memory", resident(pid) / 2**20, "MiB", 150),
         Row("the store's descriptors", descriptors(pid), "", 128),
     ]
-    looks = {verb: min(command(verb)[0] for _ in range(3)) for verb in ("stat", "doctor")}
-    return rows + [Row(f"holdfast {verb}, CPU", seconds, "s", 1) for verb, seconds in looks.items()]
+    for verb in ("stat", "doctor"):
+        cpu, seconds, _ = zip(*(command(verb) for _ in range(RUNS)), strict=True)
+        rows.append(Row(f"holdfast {verb}", statistics.median(seconds), "s", 1))
+        rows.append(Row(f"holdfast {verb}, CPU", statistics.median(cpu), "s"))
+    return rows
 
 
 @dataclass
@@ -205,11 +210,13 @@ class Stage:
         self.run("full")
 
     def starts(self) -> list[Row]:
-        """The best of three each; the last one is left running."""
-        return [
-            Row("start after a stop", min(self._started(self.stop) for _ in range(3)), "s", 1),
-            Row("start after kill -9", min(self._started(self.kill) for _ in range(3)), "s", 1),
+        """The last one is left running."""
+        ends = {"a stop": self.stop, "kill -9": self.kill}
+        rows = [
+            Row(f"start after {what}", statistics.median(self._started(end) for _ in range(RUNS)), "s", 1)
+            for what, end in ends.items()
         ]
+        return [*rows, Row("descriptors, at once", descriptors(self.running["full"].pid), "")]
 
     def _started(self, end: Callable[[str], None]) -> float:
         end("full")
@@ -251,6 +258,7 @@ def measure(bench: Bench, count: int, *, recv: bool) -> list[Row]:
         after = stage.starts()
         time.sleep(AFTER_START_S)
         after += looked_at(stage.running["full"].pid)
+        after.append(Row("its directory on disk", taken(stage.directory("full")) / 1e6, "MB", 200))
         after += [received([number for number in range(count) if number != count // 2 - 1])] if recv else []
         after += beside({name: store.pid for name, store in stage.running.items()})
         return rows + [row._replace(what=f"a segment lost: {row.what}") for row in after]

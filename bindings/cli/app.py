@@ -229,7 +229,7 @@ def store_wait(
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait; 0 = one look")] = 60,
     domain: Domain = None,
 ) -> int:
-    """Return when a store runs and lacks nothing: between two steps of a rolling restart. Exits with 4 when
+    """Return when a store runs and is not behind: between two steps of a rolling restart. Exits with 4 when
     that takes longer, and says what is missing."""
     from .store_wait import wait
 

@@ -62,7 +62,7 @@ def send_lines(
                 sender.run(itertools.chain([first], lines), tell)
             source.wait_stable(timeout=timeout)
             said = f"sent {sender.count:,} messages, {sender.bytes:,} bytes to {topic!r} in {sender.seconds:.3f} s"
-            print(f"{said}; stable at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
+            print(f"{said}; stable, and registered at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
     return 0
 
 

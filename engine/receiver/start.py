@@ -46,6 +46,9 @@ def check_start(start: object, options: Options, *, reset: bool) -> ChosenStart 
     if not options.use_late_join and chosen.place != "latest":
         text = f"start={start!r} asks for recovery, and use_late_join 0 for none"
         raise ConfigError(text, hint='leave use_late_join out, or start="latest"')
+    if not options.ume_use_store and chosen.place != "latest":
+        text = f"start={start!r} asks for recovery, and ume_use_store 0 for no stores"
+        raise ConfigError(text, hint='leave ume_use_store out, or start="latest"')
     return chosen
 
 

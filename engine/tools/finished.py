@@ -133,7 +133,7 @@ class _Look:
             return f"a receiver waits for its stores: {', '.join(waiting)}"
         if living:
             return f"it has a receiver that lives: {', '.join(living)}"
-        return "" if receivers else "nobody has ever registered with it"
+        return "" if receivers else "nobody who is kept has registered with it"
 
 
 def _called(receiver: ReceiverRow) -> str:

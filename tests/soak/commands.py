@@ -1,5 +1,5 @@
-"""Whoever stands beside the soak: every command of an operator, one after the other, and receivers that are
-thrown away. What each says is judged at once (words.py)."""
+"""Whoever stands beside the soak: the commands that an operator looks with, one after the other, and
+receivers that are thrown away. What each says is judged at once (words.py)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ __all__ = ["SHELL_TOPIC", "Operator"]
 
 PATIENCE_S = 60.0
 """No command takes as long."""
-EXITS_BESIDE_SOURCES = False
-"""`recv --exit-at-end` ends although its source sends more than ten messages a second: not yet."""
 SHELL_TOPIC = "soak.shell"
 HOLDFAST = (sys.executable, "-m", "holdfast")
 
@@ -146,7 +144,7 @@ class Operator:
         allowed = [0] if self._facts(said).stores_calm else [0, 1, 3]
         self.findings += check_failure(said, allowed)
         for topic in TOPICS.values():
-            if f"goes {topic}" in said.out:
+            if f"would deregister topic {topic!r}" in said.out:
                 self.findings.append(f"store deregister --finished: it would forget {topic}: {said.out}")
 
     def _send(self) -> None:
@@ -162,17 +160,13 @@ class Operator:
     def _recv(self) -> None:
         """All that there is of a topic, from the oldest kept to what was stable before, at least."""
         topic = self._draw.choice([*TOPICS.values()])
-        end = ["--exit-at-end"] if EXITS_BESIDE_SOURCES else ["--count", str(self._draw.randint(1, 500))]
-        said = self.run("recv", *end, "--json", topic)
+        said = self.run("recv", "--exit-at-end", "--json", topic)
         facts = self._facts(said)
         failed = check_failure(said, [0] if facts.stores_calm else [0, 4])
         self.findings += failed
         if not failed and said.status == 0:
             self._new_log("recv", topic).say_all(lines := lines_of_recv(said.out, topic))
-            if EXITS_BESIDE_SOURCES:
-                self._reached(
-                    "recv --exit-at-end", max((int(str(line[3])) for line in lines), default=-1), topic, facts
-                )
+            self._reached("recv --exit-at-end", max((int(str(line[3])) for line in lines), default=-1), topic, facts)
 
     def _reached(self, what: str, last: int, topic: str, facts: Facts) -> None:
         if last < facts.sources[topic].stable:

@@ -162,7 +162,7 @@ def test_the_command_takes_stores_and_session_from_a_file(run_store: Callable[..
     where = ["--config", str(tmp_path / "um.xml"), "--application", "pricer"]
     code, _, told = command("send", "quotes", *where, lines=b"one\ntwo\n")
     assert code == 0, told
-    assert told.rstrip().endswith("stable at a"), "not at b, which runs as well"
+    assert told.rstrip().endswith("stable, and registered at a"), "not at b, which runs as well"
     session = tmp_path / "um.cfg"
     session.write_text("context ume_session_id 0x77\n")
     assert command("recv", "quotes", "--count", "1", "--config", str(session))[:2] == (0, "one\n")
@@ -178,7 +178,7 @@ def test_the_command_sends_to_the_stores_that_are_configured_anywhere_else_to_al
     def stable_at(*arguments: str) -> str:
         code, _, told = command("send", "quotes", *arguments, lines=b"one\n")
         assert code == 0, told
-        return told.rstrip().rpartition("stable at ")[2]
+        return told.rstrip().rpartition("registered at ")[2]
 
     silent, named = tmp_path / "silent.cfg", tmp_path / "named.cfg"
     silent.write_text("source ume_flight_size 5\n")

@@ -194,7 +194,7 @@ def test_the_identity_goes_on_with_another_list_of_stores(start: Callable[..., P
         start_store(start, tmp_path, name)
     for number, stores in enumerate(("a", "ab", "b", "a", "")):
         err = sent(f"{number}\n", *listed(*stores))
-        assert err.rstrip().endswith(f"stable at {', '.join(stores or 'ab')}"), err
+        assert err.rstrip().endswith(f"stable, and registered at {', '.join(stores or 'ab')}"), err
     assert received() == [(number, str(number)) for number in range(5)]
     assert sessions() == [QUOTES]
 

@@ -479,6 +479,7 @@ def test_the_earliest_is_the_oldest_of_all_logs_also_of_a_store_that_does_not_ru
             "start=.*ume_recovery_sequence_number_info_function",
         ),
         ({"start": "earliest", "options": {"use_late_join": 0}}, "use_late_join 0"),
+        ({"start": 3, "options": {"ume_use_store": 0}}, "ume_use_store 0"),
     ],
 )
 def test_what_is_refused(asked: dict[str, Any], what: str) -> None:

@@ -279,7 +279,7 @@ def test_who_is_excluded_is_not_waited_for_and_learns_when_it_answers() -> None:
 @pytest.mark.parametrize("name", ["127.0.0.1:3", "c"])
 def test_who_is_excluded_by_any_of_its_names_is_not_waited_for(name: str) -> None:
     """b was wiped, and c has answered nobody; a knows how it calls itself."""
-    told = {"excluded": {name: 4711}, "exclusions": {name: 4711}}
+    told: dict[str, Any] = {"excluded": {name: 4711}, "exclusions": {name: 4711}}
     seen = (Seen("127.0.0.1:1", "a", LogView(ONE, 5)), Seen("127.0.0.1:3", "c", None))
     grants = {0: grant(5, 1, begins=ONE, name="a", seen=seen, **told), 1: replace(WIPED, name="b")}
     names = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
