@@ -122,7 +122,8 @@ def beside(pids: dict[str, int]) -> list[Row]:
     second."""
     costs: dict[str, list[float]] = {name: [] for name in STORES}
     with hf.Context(domain=DOMAIN) as context:
-        sources = {name: context.source(TOPIC, options=store_options(name)) for name in STORES}
+        told: list[object] = []
+        sources = {name: context.source(TOPIC, options=store_options(name), on_event=told.append) for name in STORES}
         for source in sources.values():
             source.wait_registered(TIMEOUT_S)
         for turn in range(PAIRS + 1):
@@ -133,6 +134,13 @@ def beside(pids: dict[str, int]) -> list[Row]:
                 source.wait_stable(timeout=TIMEOUT_S)
                 if turn:
                     costs[name].append((time.process_time_ns() + cpu_ns(pids[name]) - before) / MESSAGES)
+        for source in sources.values():  # what it has sent is no part of the other rows
+            source.deregister()
+        deadline = time.monotonic() + TIMEOUT_S
+        while sum(type(event).__name__ == "DeregistrationComplete" for event in told) < len(sources):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the stores do not forget the live sources")
+            time.sleep(0.01)
     ratio = statistics.median(full / empty for full, empty in zip(costs["full"], costs["empty"], strict=True))
     rows = [
         Row(f"live source and {STORES[name]}, CPU per message", statistics.median(costs[name]), "ns") for name in STORES
