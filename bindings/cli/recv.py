@@ -112,7 +112,7 @@ class _End:
         self._topic = topic
         self._first = snapshot.ends(place, topic)
         """What was there at the beginning."""
-        self._deadline = time.monotonic() + JOIN_S
+        self._again_s = self._deadline = time.monotonic() + JOIN_S
         self._look_s = 0.0
         self._last_s = math.inf
         """What was there at the beginning was delivered: until when it goes on at most."""
@@ -123,13 +123,16 @@ class _End:
         return self._has(receiver, snapshot.ends(self._place, self._topic), late=time.monotonic() > self._deadline)
 
     def passed(self, receiver: Receiver) -> bool:
-        """Asked while messages come: a source that sends on and on has no end. Raises as :meth:`reached`."""
+        """Asked while messages come: a source that sends on and on has no end."""
         now = time.monotonic()
         if now < self._look_s:
             return False
         self._look_s = now + IDLE_S
-        late = now > self._deadline and not receiver.finished.is_reading
-        if self._last_s == math.inf and self._has(receiver, self._first, late=late):
+        if now >= self._again_s and self._last_s == math.inf:  # a source may have gone, or have begun below that
+            self._again_s = now + JOIN_S
+            there = snapshot.ends(self._place, self._topic)
+            self._first = {uuid: min(there[uuid], number) for uuid, number in self._first.items() if uuid in there}
+        if self._last_s == math.inf and self._has(receiver, self._first, late=False):
             self._last_s = now + LAST_S
         return now >= self._last_s
 

@@ -238,12 +238,12 @@ class Holdings:
 
     def take_down(self, source: SourceState) -> bool:
         """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.
-        False: the disk is full, for the next log, too."""
+        False: the disk is full, or a limit reached, for the next log, too."""
         try:
             self.ensure_repository(source, asked=False)
         except (Error, OSError) as error:
             self.drainer.say(source, error)
-            return not no_room(error)
+            return not (no_room(error) or isinstance(error, LimitReachedError))
         return True
 
     def _open_again(self, source: SourceState) -> Repository:

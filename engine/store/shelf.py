@@ -96,8 +96,8 @@ class Shelf:
         self._rounds.turn(now)
 
     def make_room(self) -> None:
-        """A limit of the process is reached: no log stays open that may be shelved. What hinders that is told
-        at the next turn."""
+        """A limit of the process is reached: some logs that may be are shelved, however new. The next turn
+        tells what hinders that."""
         now, closed = time.monotonic_ns(), 0
         if self._holdings.sealed or now < self._full_ns:
             return

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.workers import until
+
 from holdfast.engine.log.info_file import log_range
 from holdfast.engine.log.reader import Block, Logs
 from holdfast.engine.native.core import ffi
@@ -28,7 +30,21 @@ def kept(store: ThreadStore | Path) -> list[tuple[int, bytes]]:
 
 
 def messages(log: Path) -> list[tuple[int, bytes]]:
-    """(number, payload) of every message that can be read in a log."""
+    """(number, payload) of every message that can be read in a log. One that changes meanwhile, because its
+    store takes in a BEGIN, is read anew."""
+    found: list[tuple[int, bytes]] | None = None
+
+    def read() -> bool:
+        nonlocal found
+        found = _messages(log)
+        return found is not None
+
+    until(f"{log} can be read", read)
+    assert found is not None
+    return found
+
+
+def _messages(log: Path) -> list[tuple[int, bytes]] | None:
     numbers = log_range(log)
     if numbers is None:
         return []
@@ -36,7 +52,9 @@ def messages(log: Path) -> list[tuple[int, bytes]]:
     number, end = numbers
     while number < end:
         if not logs.read(number, block):
-            assert logs.behind or number == end, f"{log}: {number} cannot be read"
+            if not logs.behind:
+                logs.close()
+                return None
             number = min(logs.behind)
             continue
         memory = ffi.buffer(block.memory)

@@ -19,12 +19,15 @@ from holdfast.engine.control import wire
 from holdfast.engine.control.request import FIRST, ask
 from holdfast.engine.errors import ReadOnlyError
 from holdfast.engine.native.limits import Use
-from holdfast.engine.store import limits, shelf
+from holdfast.engine.store import limits, rounds, shelf
+from holdfast.engine.store.holdings import Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import SourceState
 
 
 @pytest.fixture
@@ -124,3 +127,30 @@ def test_a_store_that_can_make_no_room_turns_a_client_away_and_goes_on(
             with pytest.raises(hf.RegistrationError, match="lets no client in"):
                 refused.wait_registered(SHORT)
         src.wait_stable(src.send(b"goes on"), SHORT)
+
+
+def test_a_round_waits_for_room(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, monkeypatch.context() as soon:
+        soon.setattr(shelf, "IDLE_NS", 0)
+        uuid = over(ctx, 1)
+        shelved(store, uuid)
+    store.stop()
+    monkeypatch.setattr(rounds, "_is_whole", lambda _: False)  # so it is to be opened
+    monkeypatch.setattr(limits, "descriptors", lambda: Use("RLIMIT_NOFILE", "process 1", used[0], 100, "raise it"))
+    tried: list[bool] = []
+    take_down = Holdings.take_down
+
+    def noted(holdings: Holdings, source: SourceState) -> bool:
+        tried.append(take_down(holdings, source))
+        return tried[-1]
+
+    monkeypatch.setattr(Holdings, "take_down", noted)
+    used[0] = 70
+    again = run_store("a", "disk")
+    until("it was tried twice", lambda: len(tried) >= 2)
+    assert not any(tried)
+    used[0] = 10
+    until("it is opened", lambda: again.store.holdings.repository(uuid) is not None)
