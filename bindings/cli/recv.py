@@ -172,27 +172,21 @@ class _Output:
 
     def write(self, message: Message) -> None:
         """Takes one message; raises BrokenPipeError when nobody reads."""
-        if self._json is None:
-            self._line(message.data)
-        else:
-            text = self._json.encode(_fields(message, bytes(message), retransmit=message.is_retransmit))
-            self._line(json_text(text).encode())
+        self._add(message, message.data, retransmit=message.is_retransmit)
         self._held.append(message)
         self._flush_if_full()
 
     def write_batch(self, batch: Batch, count: int) -> None:
         """Takes the first ``count`` messages of what nobody has to release; raises as :meth:`write`."""
         for index in range(count):
-            data = batch.payload(index)
-            if self._json is None:
-                self._line(data)
-            else:
-                row = _Row(batch, batch.frames[index])
-                self._line(json_text(self._json.encode(_fields(row, bytes(data), retransmit=True))).encode())
+            self._add(_Row(batch, batch.frames[index]), batch.payload(index), retransmit=True)
             self._flush_if_full()
 
-    def _line(self, data: bytes | memoryview) -> None:
-        self._buffer += data
+    def _add(self, message: Message | _Row, data: bytes | memoryview, *, retransmit: bool) -> None:
+        if self._json is None:
+            self._buffer += data
+        else:
+            self._buffer += json_text(self._json.encode(_fields(message, bytes(data), retransmit=retransmit))).encode()
         self._buffer += b"\n"
 
     def _flush_if_full(self) -> None:
