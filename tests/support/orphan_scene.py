@@ -15,7 +15,7 @@ from holdfast.engine.tools.users import users
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Left", "Scene"]
+__all__ = ["Left", "Scene", "make_unused"]
 
 HOUR_NS = 3_600_000_000_000
 UUID = "0123456789abcdef" * 2
@@ -51,6 +51,17 @@ class Left:
 ALL = sorted([f"{UUID}.b", f"{UUID}.s1", f"{UUID}.c7", "bells", "card", "logs.a.0123"])
 
 
+def make_unused(directory: Path) -> None:
+    """Makes it with an inode whose names no process has mapped: this test's own may keep those of a domain
+    of another test, which was removed, and whose inode is free again."""
+    directory.mkdir(mode=0o700)
+    made = directory.stat()
+    prefix = prefix_of(made.st_dev, made.st_ino)
+    if prefix in users({}):
+        directory.rename(directory.parent.parent / f"used-{prefix}")
+        make_unused(directory)
+
+
 class Scene:
     """Makes domains and what they leave."""
 
@@ -61,14 +72,9 @@ class Scene:
     def left(self, name: str = "gone", **card: object) -> Left:
         """Of a domain whose directory is there. ``card``: fields that differ."""
         directory = self.place / "domains" / name
-        directory.mkdir(parents=True)
+        directory.parent.mkdir(exist_ok=True)
+        make_unused(directory)
         made = os.stat(directory)
-        while prefix_of(made.st_dev, made.st_ino) in users(
-            {}
-        ):  # somebody has names of a domain whose inode is free again
-            directory.rename(self.place / f"used-{made.st_ino}")
-            directory.mkdir()
-            made = os.stat(directory)
         said = msgspec.structs.replace(Card.of(directory, made), **card)
         left = Left(directory, prefix_of(said.device, said.inode), self.shm)
         left.card.write_bytes(msgspec.json.encode(said))

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from support import receiving
 from support.command_line import SHORT
+from support.orphan_scene import make_unused
 from support.other_user import STRANGER
 from support.private_shm import PrivateShm
 
-from holdfast.engine.memory.card import prefix_of
 from holdfast.engine.native.waiting import readable
-from holdfast.engine.tools.users import users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,17 +69,6 @@ class Lives:
         if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.communicate()
-
-
-def make_unused(directory: Path) -> None:
-    """Makes it with an inode whose names no process has mapped: this test's own may keep those of a domain
-    of another test, which was removed, and whose inode is free again."""
-    directory.mkdir(mode=0o700)
-    made = directory.stat()
-    prefix = prefix_of(made.st_dev, made.st_ino)
-    if prefix in users({}):
-        directory.rename(directory.parent.parent / f"used-{prefix}")
-        make_unused(directory)
 
 
 def remove_domain(one: Lives) -> None:
