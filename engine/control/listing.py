@@ -22,6 +22,9 @@ class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
     """Of the receiver that asks: how far has it come?"""
     since: Number = 0
     """Only what has changed since an answer with this ``mark``."""
+    reader: bytes = b""
+    """Names the receiver that asks, if it has a session: until it leaves (wire.Leave) or its connection ends,
+    no lifetime of that session runs."""
 
 
 class Over(msgspec.Struct, frozen=True):

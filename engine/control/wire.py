@@ -269,8 +269,9 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     is kept for this receiver from there on."""
     readmitted: list[str] = []
     """Stores whose exclusion is over: the source has begun here since."""
-    expires: bool = False
-    """It is forgotten some time after nobody holds it any more (docs/semantics.md A.4)."""
+    may_leave: bool = False
+    """If it leaves while it lives, no lifetime begins that could make the store forget where it is
+    (docs/semantics.md A.4)."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -299,7 +300,8 @@ class Leave(msgspec.Struct, tag="leave", frozen=True):
     role: Role
     source: Uuid
     uuid: Uuid
-    """As it was granted, or as the object proposed it: a grant may be on its way."""
+    """As it was granted, or as the object proposed it: a grant may be on its way. A receiver as a whole:
+    both are the ``reader`` of its ListSources."""
 
 
 class Left(msgspec.Struct, tag="left", frozen=True):

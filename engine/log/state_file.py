@@ -156,6 +156,8 @@ class SourceState(msgspec.Struct, omit_defaults=True):
     """Number of the first message that it has."""
     first_ns: int = 0
     """When that was sent, CLOCK_REALTIME; 0: nobody knows."""
+    met: bool = False
+    """A receiver has registered with it. False also where an older version did not write that down."""
 
     @property
     def is_shelved(self) -> bool:

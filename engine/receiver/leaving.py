@@ -95,8 +95,8 @@ def _is_over(controller: DeliveryController) -> bool:
         return False
     if controller.registrar.deregistration is not None or controller.receiver.context.fence is not None:
         return False
-    answers, lifetime = controller.registrar.answers(), controller.receiver.options.ume_state_lifetime
+    answers = controller.registrar.answers()
     # One that comes back to a receiver-paced source without a session begins where that stands by then.
     paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in answers)
-    expires = lifetime or any(answer.expires for answer in answers)  # a store would forget it while it lives
-    return window.settled and window.ack >= live.next == feed.next and not paced and not expires
+    kept = all(answer.may_leave for answer in answers)  # else a store would forget it while it lives
+    return window.settled and window.ack >= live.next == feed.next and not paced and kept

@@ -21,7 +21,7 @@ from ..events import receiver as events
 from ..memory.discovery import Found
 from ..native import kernels
 from ..native.core import Gate, lib
-from ..native.runtime import threading, time
+from ..native.runtime import secrets, threading, time
 from ..native.waiting import STRATEGIES
 from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow
@@ -94,6 +94,7 @@ class Receiver(Gate):
         self._all: dict[bytes, DeliveryController] = {}
         self.past = Past()
         self._session_id = int(options.ume_session_id or context.session_id)
+        self._uuid = secrets.token_bytes(16)
         self.finished = Finished(self, self._session_id)
         self._leaving = Leaving(self.finished)
         self.ringed: set[bytes] = set()
@@ -228,7 +229,8 @@ class Receiver(Gate):
         if since is None:
             welcome, told = self._marks.get(link, (None, 0))
             since = told if welcome is link.welcome else 0
-        request = wire.ListSources(link.next_id(), self.topic or "", after, b"", self._session_id, since)
+        name = self._uuid if self._session_id else b""
+        request = wire.ListSources(link.next_id(), self.topic or "", after, b"", self._session_id, since, name)
         link.ask(request, functools.partial(self._listed, link, since, mark))
 
     def _listed(self, link: StoreLink, since: int, mark: int, answer: wire.Answer) -> None:
@@ -436,7 +438,9 @@ class Receiver(Gate):
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
-        return [request for controller in self._all.values() for request in controller.leave_requests()]
+        requests = [request for controller in self._all.values() for request in controller.leave_requests()]
+        told = self._asked if self._session_id else {}
+        return requests + [(link, wire.Leave(link.next_id(), "receiver", self._uuid, self._uuid)) for link in told]
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent.

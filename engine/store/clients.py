@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..memory.mapping import Bells
 
-__all__ = ["Client", "Clients", "Hold", "Key"]
+__all__ = ["Client", "Clients", "Hold", "Key", "Reader"]
 
 
 class Key(NamedTuple):
@@ -45,6 +45,14 @@ class Hold:
     """Of a source: the incarnation whose BEGIN has come over this connection."""
 
 
+class Reader(NamedTuple):
+    """A receiver with a session."""
+
+    topic: str
+    """Empty: it has a pattern."""
+    session_id: int
+
+
 EXPELLED_MAX = 1024
 """Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and
 may come again."""
@@ -58,6 +66,8 @@ class Client:
         self.pid = pid
         self.hello: wire.Hello | None = None
         self.holds: dict[Key, Hold] = {}
+        self.readers: dict[bytes, Reader] = {}
+        """Receivers with a session, whatever they are registered with."""
         self.closed = False
 
     def leave(self, role: str, source: bytes, uuid: bytes) -> None:
@@ -68,6 +78,7 @@ class Client:
             mine = not names.isdisjoint({source, uuid}) if role == "source" else key.source == source and uuid in names
             if key.role == role and mine:
                 del self.holds[key]
+        self.readers.pop(uuid, None)
 
     @property
     def process(self) -> tuple[int, int, int]:
@@ -88,6 +99,8 @@ class Clients:
         self._domain_fd = domain_fd
         self._bells = bells
         self._all: dict[int, Client] = {}
+        self._came: set[Reader] = set()
+        """Since :meth:`readers` was asked."""
         self._expelled: dict[tuple[bytes, int], str] = {}
         """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then
         they are new."""
@@ -133,6 +146,19 @@ class Clients:
                 self.drop(client)
                 return None
         return client
+
+    def note(self, client: Client, uuid: bytes, reader: Reader) -> None:
+        """A receiver with a session is here."""
+        client.readers[uuid] = reader
+        self._came.add(reader)
+
+    def readers(self) -> set[Reader]:
+        """The receivers with a session that are here, or were since this was asked last."""
+        came, self._came = self._came, set()
+        for client in list(self._all.values()):
+            if client.readers and lib.hf_process_alive(self._domain_fd, *client.process) != 0:
+                came.update(client.readers.values())
+        return came
 
     def release(self, source: bytes, uuid: bytes | None = None) -> None:
         """Nobody holds this source any more, nor a receiver of it; or, with ``uuid``, this one receiver."""

@@ -3,18 +3,22 @@ engine/rules/expiry.py decides."""
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import math
 from typing import TYPE_CHECKING
 
 from ..errors import Error, SystemCallError
+from ..log.files import taken_bytes
 from ..log.info_file import log_view, read_info
 from ..log.stale_rings import unlink_unsent
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
-from . import news
+from . import acks, news
+from .clients import Reader
+from .owed import needed
 from .registry import called, source_called
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from ..log.state_file import ReceiverState, SourceState
     from ..native.core import CData
     from ..rules.proxy_source import Change
+    from .clients import Clients
     from .holdings import Holdings
     from .receivers import ReceiverDesk
     from .sources import SourceDesk
@@ -41,9 +46,15 @@ class Expiry:
     when that changes."""
 
     def __init__(
-        self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk, stands_in: Callable[[set[bytes]], None]
-    ) -> None:
+        self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk,
+        stands_in: Callable[[set[bytes]], None],
+    ) -> None:  # fmt: skip
         self._holdings = holdings
+        self._clients = clients
+        self._here: set[Reader] = set()
+        """Sessions whose receivers were here at this look, or since the one before."""
+        self._needed: dict[bytes, str] = {}
+        """Sources that are kept after the lifetime that the configuration gives, and why."""
         self._stands_in = stands_in
         self._sources = sources
         self._receivers = receivers
@@ -53,6 +64,8 @@ class Expiry:
         over."""
         self._due_of: dict[bytes, float] = {}
         self.proxies = Proxies()
+        self._acks_saved = False
+        """At this look: the state has what receivers have acknowledged."""
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
@@ -77,23 +90,48 @@ class Expiry:
         holdings = self._holdings
         holdings.let_go_by_age()
         self._let_go_unsent()
-        self._ringed = None
+        self._ringed, self._acks_saved = None, False
         changed, now = False, Now(time.monotonic_ns(), time.time_ns())
+        self._meet(self._clients.readers())
         while self._due and self._due[0][0] <= now.monotonic_ns:
             due, uuid = heapq.heappop(self._due)
             if self._due_of.get(uuid) == due:
                 del self._due_of[uuid]
                 holdings.registry.source(uuid)
-        seen = holdings.drain_thread(self._see)
+        seen, needed_before = holdings.drain_thread(self._see), self._needed.copy()
         for source in holdings.registry.parts.awake:
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, now)
             self._let_rest(source, lines, now.monotonic_ns)
         kept = holdings.registry.uuids
+        self._needed = {source: why for source, why in self._needed.items() if source in kept}
+        self._tell_needed(needed_before)
         self._tell_proxies(self.proxies.keep(kept))
         self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
             holdings.save(sync=False)
+
+    def _meet(self, here: set[Reader]) -> None:
+        """Lifetimes of a session stop where it comes, and begin where it goes: its sources are looked at."""
+        changed, self._here = here ^ self._here, here
+        if not changed:
+            return
+        topics, sessions = {each.topic for each in changed}, {each.session_id for each in changed}
+        for source in self._holdings.state.sources:
+            if topics.isdisjoint({"", source.topic}):
+                continue
+            if any(each.session_id in sessions and self._expires(source, each) for each in source.receivers):
+                self._holdings.registry.wake(source)
+
+    def _expires(self, source: SourceState, receiver: ReceiverState) -> bool:
+        return self._receivers.lifetime_ns(source, receiver) is not None
+
+    def _is_here(self, source: SourceState, receiver: ReceiverState) -> bool:
+        """A receiver of this session lives, and has left this source or need not be registered with it: the
+        lifetime that it has does not run."""
+        session = receiver.session_id
+        names = {Reader(source.topic, session), Reader("", session)}
+        return session > 0 and not self._here.isdisjoint(names) and self._expires(source, receiver)
 
     def _let_rest(self, source: SourceState, lines: dict[bytes, CData], now_ns: int) -> None:
         """Its log is shelved and nobody has it open, so nobody holds the source or a receiver of it; that is
@@ -101,10 +139,14 @@ class Expiry:
         changes."""
         if not source.is_shelved or self._holdings.repository(source.uuid) is not None:
             return
-        due = self._absences.due_ns((source.uuid,), self._forget_after_ns(source))
+        kept = source.uuid in self._needed  # as long as nobody acknowledges, which wakes it
+        after_own = self._forget_after_ns(source, own=True) if kept else self._forget_after_ns(source)
+        due = self._absences.due_ns((source.uuid,), after_own)
         for receiver in source.receivers:
             if receiver.ephemeral:  # its process may die meanwhile
                 return
+            if self._is_here(source, receiver):  # woken when that changes
+                continue
             after = self._receivers.forget_after_ns(source, receiver, lines.get(receiver.uuid))
             due = min(due, self._absences.due_ns((source.uuid, receiver.uuid), after))
         if due <= now_ns:
@@ -114,10 +156,46 @@ class Expiry:
             self._due_of[source.uuid] = due
             heapq.heappush(self._due, (due, source.uuid))
 
-    def _forget_after_ns(self, source: SourceState) -> int | None:
+    def _forget_after_ns(self, source: SourceState, *, own: bool = False) -> int | None:
+        """``own``: by the lifetime that it has set itself, whatever the configuration says."""
         options = self._holdings.rules(source).options
-        own = Timers(options.source_activity_timeout, options.source_state_lifetime)
-        return forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), own)
+        configured = Timers(options.source_activity_timeout, 0 if own else options.source_state_lifetime)
+        return forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), configured)
+
+    def _why_kept(self, source: SourceState, now: Now) -> str:
+        """Why a source stays whose lifetime is over; empty: it goes. One that it has set itself holds."""
+        if self._absences.due_ns((source.uuid,), self._forget_after_ns(source, own=True)) <= now.monotonic_ns:
+            return ""
+        repository = self._holdings.repository(source.uuid)
+        if repository is None and not source.is_shelved:
+            return "its log cannot be opened"
+        if repository is None:
+            return needed(source, source.shelved_next) if source.shelved_oldest < source.shelved_next else ""
+        if not self._acks_saved:
+            acks.save(self._holdings)
+            self._acks_saved = True
+        oldest, following = self._holdings.drain_thread(lambda: (int(repository.info.oldest_sqn), repository.next_sqn))
+        return needed(source, following) if oldest < following else ""
+
+    def _holds(self, source: SourceState) -> str:
+        """What goes with it, for the log."""
+        following, bytes_ = self._holdings.held(source), "unknown"
+        with contextlib.suppress(OSError):
+            bytes_ = f"{taken_bytes(self._holdings.logs / source.uuid.hex()):,}"
+        return f"with its messages up to number {following - 1}, {bytes_} bytes" if following else "with no message"
+
+    def _tell_needed(self, before: dict[bytes, str]) -> None:
+        """One line for all that have come: there may be thousands."""
+        new = [uuid for uuid in self._needed if uuid not in before]
+        if not new:
+            return
+        source = self._holdings.registry.source(new[0])
+        assert source is not None
+        _log.warning(
+            "store %s: %d sources stay after source-state-lifetime, because somebody needs them; one is %s: %s. "
+            "`holdfast store deregister --finished --dry-run` lists them; with --force they go",
+            self._holdings.name, len(new), source_called(source), self._needed[new[0]],
+        )  # fmt: skip
 
     def _let_go_unsent(self) -> None:
         if time.monotonic() < self._unsent_s:
@@ -143,8 +221,13 @@ class Expiry:
         gone_ns, over = self._absences.look(key, held, source.gone_ns, after, now)
         if over and self._sources.holder(source) is not None:
             gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
-        if over:
-            _log.info("%s: gone for its lifetime, with its messages", news.called(self._holdings.name, source))
+        kept = over and self._why_kept(source, now)
+        if kept:
+            self._needed[source.uuid] = kept
+        else:
+            self._needed.pop(source.uuid, None)
+        if over and not kept:
+            _log.info("%s: gone for its lifetime, %s", news.called(self._holdings.name, source), self._holds(source))
             self._absences.forget(key)
             for receiver in source.receivers:
                 self._absences.forget((source.uuid, receiver.uuid))
@@ -219,7 +302,7 @@ class Expiry:
     ) -> bool:
         """``shelved``: its log was at this look's beginning, so that nobody has looked at its board."""
         key = (source.uuid, receiver.uuid)
-        held = self._receivers.holder(source, receiver, line) is not None
+        held = self._receivers.holder(source, receiver, line) is not None or self._is_here(source, receiver)
         after = None if held else self._receivers.forget_after_ns(source, receiver, line)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
         if over and not after:  # an ephemeral one has ended, which is proved

@@ -17,6 +17,7 @@ from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
 from . import acks, news
 from .clients import Key
+from .owed import owed
 from .registry import called
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class OperatorDesk:
             return f"has messages up to number {stored - 1}, which nobody has looked at,"
         if not request.owed:
             acks.save(self._holdings)
-            owed = [each for each in source.receivers if not each.ephemeral and each.ack < stored]
-            if owed:
-                name = called(owed[0].registration_id, owed[0].session_id)
+            lacking = owed(source, stored)
+            if lacking:
+                name = called(lacking[0].registration_id, lacking[0].session_id)
                 return f"is owed to receiver {name}, which has not acknowledged all of it,"
         return ""
 

@@ -76,12 +76,14 @@ class ReceiverDesk:
         client.holds[_key(source, receiver.uuid)] = Hold(time.time_ns(), request.uuid)
         unrecorded, kept = "", receiver.ephemeral and not request.ephemeral
         receiver.ephemeral &= request.ephemeral
+        met, source.met = source.met, True
         if not old or decision.adopts or receiver.gone_ns or kept or holdings.read_only is not None:
             receiver.gone_ns = 0
             receiver.holder = client.process if receiver.ephemeral else (0, 0, 0)
             try:
                 unrecorded = self._record(source)
             except (Error, OSError):
+                source.met = met
                 if not old:
                     source.receivers.remove(receiver)
                     del client.holds[_key(source, receiver.uuid)]
@@ -94,7 +96,7 @@ class ReceiverDesk:
             receiver.ack, repository.earlier(), unrecorded, list(excluded),
             old and not receiver.joined and source.paced is not None,
             [name for name in holdings.state.excluded if name not in excluded],
-            not receiver.ephemeral and self._lifetime_ns(source, receiver) is not None,
+            receiver.ephemeral or receiver.session_id > 0 or self.lifetime_ns(source, receiver) is None,
         )  # fmt: skip
 
     def _facts(
@@ -173,12 +175,14 @@ class ReceiverDesk:
         source = self._holdings.registry.source(request.source)
         for receiver in list(source.receivers) if source is not None else ():
             mine = receiver.uuid == request.uuid and receiver.holder == client.process
-            if source is not None and mine and self._lifetime_ns(source, receiver) is None and receiver.ephemeral:
+            if source is not None and mine and self.lifetime_ns(source, receiver) is None and receiver.ephemeral:
                 self.drop(source, receiver)
                 return True
         return False
 
-    def _lifetime_ns(self, source: SourceState, receiver: ReceiverState) -> int | None:
+    def lifetime_ns(self, source: SourceState, receiver: ReceiverState) -> int | None:
+        """How long it is remembered where a lifetime is set, of its own or in the configuration; None: none
+        is."""
         options = self._holdings.rules(source).options
         own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
         return forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
@@ -186,7 +190,7 @@ class ReceiverDesk:
     def forget_after_ns(self, source: SourceState, receiver: ReceiverState, line: CData | None) -> int | None:
         """How long after its end this receiver, which nobody holds, is remembered; None: for ever. ``line``:
         as of :meth:`holder`."""
-        after = self._lifetime_ns(source, receiver)
+        after = self.lifetime_ns(source, receiver)
         if after is not None or not receiver.ephemeral:
             return after
         left = line is not None and line.line.state == lib.HF_LINE_CLOSED and line.line.owner == 0

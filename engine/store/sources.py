@@ -21,7 +21,7 @@ from ..memory.mapping import UnpublishedError, attach_stream
 from ..native.runtime import time
 from . import acks, answers, news
 from .answers import Held
-from .clients import Client, Hold, Key
+from .clients import Client, Hold, Key, Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -321,8 +321,10 @@ class SourceDesk:
         self._holdings.forget(source, names=names)
         self._clients.release(source.uuid)
 
-    def listed(self, request: wire.ListSources) -> wire.Sources:
+    def listed(self, client: Client, request: wire.ListSources) -> wire.Sources:
         """For receivers that ask which sources there are."""
+        if request.reader and request.session_id:
+            self._clients.note(client, request.reader, Reader(request.topic, request.session_id))
         holdings, page, size, more = self._holdings, list[wire.SourceInfo](), 0, False
         for source in holdings.changes.since(request.since, holdings.state.sources, request.after):
             if request.topic in {"", source.topic} and request.source in {b"", source.uuid}:

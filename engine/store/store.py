@@ -109,7 +109,7 @@ class Store:
         self.receivers = ReceiverDesk(self.holdings, self._clients)
         self.sources = SourceDesk(self.holdings, self._clients)
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
-        self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
+        self._expiry = Expiry(self.holdings, self._clients, self.sources, self.receivers, self._stands_in)
         self._shelf = Shelf(self.holdings, self._clients)
         self._stop = threading.Event()
         self._waker, self._waked = socket.socketpair()
@@ -391,7 +391,7 @@ class Store:
             case wire.RegisterReceiver():
                 return self._expelled(request, 0) or self._named(receivers.register(client, request))
             case wire.ListSources():
-                return sources.listed(request)
+                return sources.listed(client, request)
             case wire.Leave():
                 desk = sources if request.role == "source" else receivers
                 return desk.leave(client, request)

@@ -133,7 +133,9 @@ class _Look:
             return f"a receiver waits for its stores: {', '.join(waiting)}"
         if living:
             return f"it has a receiver that lives: {', '.join(living)}"
-        return "" if receivers else "nobody who is kept has registered with it"
+        states = [store.source(bytes.fromhex(row.uuid)) for store in self._files]
+        met = receivers or any(state.met for state in states if state is not None)
+        return "" if met else "no receiver has ever registered with it"
 
 
 def _called(receiver: ReceiverRow) -> str:

@@ -158,24 +158,46 @@ def test_a_session_registers_with_one_after_the_other_and_stays_with_none(
 
 
 @pytest.mark.parametrize("whose", ["the store's", "its own"])
-def test_a_receiver_that_lives_is_not_forgotten_for_its_lifetime(
+def test_no_lifetime_of_a_session_runs_while_a_receiver_of_it_lives(
     run_store: Callable[..., ThreadStore], whose: str
 ) -> None:
-    """Its lifetime begins when nobody holds it any more."""
+    """It has left what is over, and these rest. One that is made anew, and has nothing to read there, is not
+    even registered."""
     given = {"receiver-activity-timeout": 100, "source-check-interval": 20}
     more = {"receiver-state-lifetime": 100} if whose == "the store's" else {}
     own = {} if more else {"ume_state_lifetime": 100}
     store = run_store("a", "disk", **given, **more)
     uuids = over([store], 2)
-    with hf.Context(session_id=SESSION) as ctx, ctx.receiver("quotes", options=own) as rcv:
+    expiry, parts = store.store._expiry, store.store.holdings.registry.parts
+    known = store.store.state.sources
+
+    def stays() -> None:
+        until("they are at rest", lambda: all(parts.rests(uuid) and is_shelved(store, uuid) for uuid in uuids))
+        began = time.monotonic()
+        until("the lifetime is over", lambda: expiry.due_s > began + 1)
+        assert [len(source.receivers) for source in known] == [1, 1]
+
+    with hf.Context(session_id=SESSION) as ctx:
+        with ctx.receiver("quotes", options=own) as rcv:
+            assert come(rcv, 3) == names(uuids)
+            until("it has left them", lambda: is_left(rcv))
+            stays()
+        with ctx.receiver("quotes", options=own) as rcv:
+            until("the store has told of them", lambda: rcv.finished)
+            stays()
+            assert not rcv._all
+        until("it is forgotten", lambda: not any(source.receivers for source in known))
+
+
+def test_one_that_names_itself_stays_where_it_would_be_forgotten(run_store: Callable[..., ThreadStore]) -> None:
+    """No session says of what it has left that it lives."""
+    store = run_store("a", "disk", **{"receiver-state-lifetime": 100, "source-check-interval": 20})
+    uuids = over([store], 2)
+    own = {"ume_registration_extended_function": lambda _: 7}
+    with hf.Context() as ctx, ctx.receiver("quotes", options=own) as rcv:
         assert come(rcv, 3) == names(uuids)
-        looks, began = store.store._expiry, time.monotonic()
-
-        def is_over() -> bool:
-            assert nothing_comes(rcv)
-            return time.monotonic() - began > 1 and looks.due_s > began + 1
-
-        until("the lifetime is over", is_over)
+        began = time.monotonic()
+        until("a second is over", lambda: nothing_comes(rcv) and time.monotonic() > began + 1)
         assert [len(source.receivers) for source in store.store.state.sources] == [1, 1]
     until("it is forgotten", lambda: not any(source.receivers for source in store.store.state.sources))
 

@@ -102,6 +102,7 @@ def test_i1_lifetimes_and_rollback_are_those_of_the_topics_pattern(start: Callab
     with hf.Context(session_id=5) as ctx:
         for name in ("short", "back", "other"):
             sent(ctx, name, *messages).close()
+        assert received(ctx, "short", 4) == messages
         until("the short one is forgotten", lambda: len(store.store.state.sources) == 2)
         assert received(ctx, "back", 2) == messages[2:]
         assert received(ctx, "other", 4) == messages

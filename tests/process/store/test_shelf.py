@@ -257,6 +257,7 @@ def test_what_is_shelved_is_forgotten_when_it_is_told(run_store: Callable[..., T
     )
     with hf.Context() as ctx:
         over(ctx, 7)
+        received(ctx, "quotes", 3, ume_session_id=9)
         until("it is forgotten", lambda: store.store.state.sources == [] and not list(store.store.logs.iterdir()))
 
 

@@ -252,6 +252,8 @@ def test_a4_the_names_stay_while_another_store_takes_part(run_store: Callable[..
         everywhere(src)
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
+        with ctx.receiver("quotes") as rcv:
+            assert take(rcv) == b"x"
         src.close()
         until("a has forgotten it", lambda: not sources(stores["a"]) and not stores["a"].store.state.going)
         assert len(sources(stores["b"])) == len(sources(stores["c"])) == 1

@@ -115,6 +115,8 @@ def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: 
     store = run_store("a", "disk")
     with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
         stable(well, "well")
+        with well.receiver("well") as once:
+            assert once.receive(timeout=SHORT) is not None
         src, rcv = sick.source("sick", options=SOURCE), well.receiver("sick")
         src.wait_registered(SHORT)
         src.send(b"one")
@@ -133,7 +135,9 @@ def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: 
         assert log.exists()
         assert len(source.receivers) == 1
         src.close()
-        until("it is forgotten when it is gone", lambda: not log.exists())
+        expiry, why = store.store._expiry, "its log cannot be opened"
+        until("nobody knows what it holds", lambda: expiry._needed.get(source.uuid) == why)
+        assert log.exists()
         rcv.close()
 
 

@@ -99,7 +99,7 @@ EACH: list[Any] = [
     receiver_granted(dict.fromkeys(names(OTHERS), (PATH, MOST))),
     receiver_granted({name: (filled(PATH_MAX // 2, "/"), MOST) for name in names(OTHERS)}),
     wire.Refused(ID, "receiver_paced", LONG, U32, MOST, U32, SESSION_MAX),
-    wire.ListSources(ID, TOPIC, UUID, UUID, SESSION_MAX, MOST),
+    wire.ListSources(ID, TOPIC, UUID, UUID, SESSION_MAX, MOST, UUID),
     wire.Sources(ID, [INFO] * wire.PAGE_MAX, True, MOST),
     wire.Leave(ID, "receiver", UUID, UUID),
     wire.Left(ID),

@@ -1,0 +1,103 @@
+"""Sources that somebody still needs when the lifetime of the configuration is over (engine/store/owed.py)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from support.receiving import received, take
+from support.shelved_logs import is_shelved, kept, over, shelve_at_once
+from support.three_stores import SOURCE
+from support.workers import until
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+LIFETIME = {"source-state-lifetime": 50, "source-activity-timeout": 20, "source-check-interval": 5}
+READER = {"ume_session_id": 9}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is shelved as soon as it may be."""
+    shelve_at_once(monkeypatch)
+
+
+def stays(store: ThreadStore, uuid: bytes, why: str) -> None:
+    """Its lifetime is over, it is there, and no look looks at it again."""
+    expiry = store.store._expiry
+    until("the store keeps it", lambda: why in expiry._needed.get(uuid, ""))
+    until("it rests", lambda: is_shelved(store, uuid) and store.store.holdings.registry.parts.rests(uuid))
+    assert kept(store, uuid).uuid == uuid
+
+
+def is_forgotten(store: ThreadStore) -> bool:
+    return store.store.state.sources == [] and not list(store.store.logs.iterdir())
+
+
+def test_what_a_session_is_owed_stays_until_it_has_acknowledged_all(
+    run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        assert received(ctx, "quotes", 2, **READER) == [b"0", b"1"]
+        store.stop()
+        with caplog.at_level(logging.INFO, "holdfast.store"):
+            store = run_store("a", "disk", **LIFETIME)
+            stays(store, uuid, "owed to receiver")
+            assert "1 sources stay after source-state-lifetime" in caplog.text
+            assert "session ID 0x9" in caplog.text
+            assert received(ctx, "quotes", 1, **READER) == [b"2"]
+            until("it is forgotten", lambda: is_forgotten(store))
+        assert "gone for its lifetime, with its messages up to number 2" in caplog.text
+
+
+def test_what_no_receiver_has_ever_registered_with_stays(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk", **LIFETIME)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        stays(store, uuid, "no receiver has ever registered")
+        store.stop()
+        again = run_store("a", "disk", **LIFETIME)
+        stays(again, uuid, "no receiver has ever registered")
+
+
+def test_a_receiver_that_leaves_nothing_has_registered(run_store: Callable[..., ThreadStore]) -> None:
+    """Nobody has to get anything of its source any more. The state remembers that it was there."""
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
+        src.wait_registered(90)
+        src.send(b"0")
+        src.wait_stable(timeout=90)
+        with ctx.receiver("quotes") as rcv:
+            assert take(rcv) == [0]
+        until("it has left nothing", lambda: kept(store, src.uuid).receivers == [])
+    store.stop()
+    again = run_store("a", "disk", **LIFETIME)
+    until("its source is forgotten", lambda: is_forgotten(again))
+
+
+def test_a_lifetime_that_the_source_has_set_itself_holds(run_store: Callable[..., ThreadStore]) -> None:
+    """As in UM: also for what is owed."""
+    store = run_store("a", "disk", **{"source-check-interval": 5})
+    with hf.Context() as ctx:
+        options = {**SOURCE, "ume_store_name": ["a"], "ume_state_lifetime": 50, "ume_activity_timeout": 20}
+        with ctx.source("quotes", options=options) as src:
+            src.wait_registered(90)
+            src.send(b"0")
+            src.wait_stable(timeout=90)
+        until("it is forgotten", lambda: is_forgotten(store))
+
+
+def test_of_a_source_without_messages_nothing_is_needed(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk", **LIFETIME)
+    with hf.Context() as ctx:
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
+            src.wait_registered(90)
+        until("it is forgotten", lambda: is_forgotten(store))
