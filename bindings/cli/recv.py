@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..engine.errors import NotRegisteredError, RegistrationTimeout
+from ..engine.errors import NotRegisteredError, RegistrationTimeout, StoresAwayError
 from ..engine.memory.domain import Domain
 from ..engine.printable import json_text
 from ..engine.tools import snapshot
@@ -31,6 +31,8 @@ BUFFER_BYTES = 1 << 16
 IDLE_S = 0.1
 JOIN_S = 10.0
 """With --exit-at-end: how long a source that is there may take to accept us."""
+AWAY_S = 10.0
+"""With --exit-at-end: how long nothing comes before it says which stores are waited for, and ends."""
 LAST_S = 1.0
 """With --exit-at-end: how long it goes on behind what was there when it began, where messages keep coming."""
 
@@ -114,17 +116,26 @@ class _End:
         """What was there at the beginning."""
         self._again_s = self._deadline = time.monotonic() + JOIN_S
         self._look_s = 0.0
+        self._quiet_s = math.inf
+        """Since when nothing has come."""
         self._last_s = math.inf
         """What was there at the beginning was delivered: until when it goes on at most."""
 
     def reached(self, receiver: Receiver) -> bool:
-        """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
-        in."""
-        return self._has(receiver, snapshot.ends(self._place, self._topic), late=time.monotonic() > self._deadline)
+        """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us in,
+        StoresAwayError when stores are away that may have what comes next."""
+        now = time.monotonic()
+        if self._has(receiver, snapshot.ends(self._place, self._topic), late=now > self._deadline):
+            return True
+        self._quiet_s = min(self._quiet_s, now)
+        waits = receiver.context.waits.texts()
+        if waits and now >= self._quiet_s + AWAY_S:
+            raise StoresAwayError(f"topic {self._topic!r} is not at its end: {'; '.join(waits)}")
+        return False
 
     def passed(self, receiver: Receiver) -> bool:
         """Asked while messages come: a source that sends on and on has no end."""
-        now = time.monotonic()
+        now, self._quiet_s = time.monotonic(), math.inf
         if now < self._look_s:
             return False
         self._look_s = now + IDLE_S

@@ -74,6 +74,11 @@ class WaitFile:
             with contextlib.suppress(OSError):
                 self._write()
 
+    def texts(self) -> list[str]:
+        """What is waited for, the longest first."""
+        with self._lock:
+            return [wait.why for wait in sorted(self._waits.values(), key=lambda wait: wait.since_ns)]
+
     def _write(self) -> None:
         if not self._waits:
             self._path.unlink(missing_ok=True)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from support.command_line import run
 from support.receiving import source
+from support.shelved_logs import over, shelve_at_once, shelved
 
 import holdfast as hf
+from holdfast.cli import recv
+from holdfast.cli.options import Membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,3 +74,26 @@ def test_who_is_nobody_has_no_session() -> None:
     code, out, err = run("recv", "quotes", "--ephemeral", "--session", "7")
     assert (code, out) == (2, "")
     assert "who does not register has no --session" in err
+
+
+def test_it_does_not_wait_for_ever_for_a_store_that_is_away(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It says what it lacks, and who may have it. What could be read is printed."""
+    shelve_at_once(monkeypatch)
+    monkeypatch.setattr(recv, "AWAY_S", 0.5)
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context() as ctx:
+        first, second = (over(ctx, session, stores="abc") for session in (7, 8))
+    for store in stores.values():
+        shelved(store, first, second)
+        store.stop()
+    for name in "ab":
+        (segment,) = (stores[name].store.logs / first.hex()).glob("seg-*")
+        segment.unlink()
+    shutil.move(stores["c"].store.directory.path, stores["c"].store.directory.path.with_suffix(".away"))
+    for name in "ab":
+        run_store(name, "disk")
+    with pytest.raises(hf.StoresAwayError, match=r"topic 'quotes' is not at its end: waits for 0: .* store 2 \[c\] may"):
+        recv.receive_lines("quotes", None, True, False, Membership(None, None, None, None), [])
+    assert capfd.readouterr().out == "0\n1\n2\n"
