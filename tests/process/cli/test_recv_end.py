@@ -94,6 +94,8 @@ def test_it_does_not_wait_for_ever_for_a_store_that_is_away(
     shutil.move(stores["c"].store.directory.path, stores["c"].store.directory.path.with_suffix(".away"))
     for name in "ab":
         run_store(name, "disk")
-    with pytest.raises(hf.StoresAwayError, match=r"topic 'quotes' is not at its end: waits for 0: .* store 2 \[c\] may"):
+    with pytest.raises(
+        hf.StoresAwayError, match=r"topic 'quotes' is not at its end: waits for 0: .* store 2 \[c\] may"
+    ):
         recv.receive_lines("quotes", None, True, False, Membership(None, None, None, None), [])
     assert capfd.readouterr().out == "0\n1\n2\n"
