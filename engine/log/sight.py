@@ -10,6 +10,7 @@ away.
 from __future__ import annotations
 
 import contextlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -129,6 +130,12 @@ class Sight:
         place = Path(where).resolve() if where is not None else None
         return next((store.name for store in self.stores if store.directory.resolve() == place), None)
 
+    def called(self, names: Collection[str], directories: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+        """These names, and the stores' own: the operator may have given up one by another name.
+        ``directories``: where a source's stores are, by name."""
+        own = {self._own_name(name, directories) for name in names}
+        return {*names, *(name for name in own if name is not None)}
+
     def away(
         self, keepers: Sequence[Keeper], record: Mapping[str, int], read: Collection[str] = ()
     ) -> tuple[Away, ...]:
@@ -151,7 +158,7 @@ class Sight:
         ]
         if not found:
             return ()
-        excluded = self._excluded({source.uuid for _, source in keepers})
+        excluded = self.called(self._excluded({source.uuid for _, source in keepers}), directories)
         return tuple(away for away in found if away.store not in excluded)
 
     def _why_away(self, name: str | None, directory: str | None) -> str:

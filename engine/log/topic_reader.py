@@ -124,7 +124,7 @@ def _absent(domain: Domain, sight: Sight, listed: set[str], of_topic: set[str]) 
     These are all of them where nobody knows the topic. Else it is those that are enough for a source which
     the register has, and nobody knows: its file does not tell of which topic that is.
     """
-    excluded = {name for store in sight.stores for name in store.state.excluded}
+    excluded = sight.called({name for store in sight.stores for name in store.state.excluded})
     unread = {name: why for name, why in sight.unread.items() if name not in excluded}
     if unread and of_topic:
         lists = [entry.configuration for entry in entries_of(domain.path, "") if entry.uuid not in listed]

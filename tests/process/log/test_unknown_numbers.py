@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.conftest import ThreadStore
 from support.handmade_stores import Shelves
 from support.leftovers import remove_objects
 from support.receiving import SHORT, options, send, source, until, until_no_ring
 from support.topic_reading import numbers, until_error
 
 import holdfast as hf
+from holdfast import StoreConfig
 from holdfast.cli.store_exclude import exclude
 from holdfast.engine.log import topic_reader
 from holdfast.engine.log.catalog import topic_sources
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from process.conftest import ThreadStore
     from support.handmade_feed import Log
 
     Run = Callable[..., ThreadStore]
@@ -77,6 +78,36 @@ def test_a_topic_that_nobody_in_sight_knows_may_be_at_a_store_that_is_away_until
     wipe("a")
     assert until_error(hf.read("nobody"))[0] == []
     assert exclude("a", 10, None) == 0
+    assert list(hf.read("nobody")) == []
+
+
+def test_a_store_is_given_up_by_any_name_that_it_is_known_by(tmp_path: Path, wipe: Callable[[str], None]) -> None:
+    """A source may declare it by its port; the operator may have given up that name."""
+    declared = {"127.0.0.1:10320": "a", "127.0.0.1:10321": "b"}
+    made = [
+        ThreadStore(StoreConfig(name, tmp_path / f"store-{name}", type="disk", port=int(place.rpartition(":")[2])))
+        for place, name in declared.items()
+    ]
+    try:
+        with hf.Context() as ctx:
+            src = ctx.source("quotes", options={"ume_store": [f"{place}:0:0" for place in declared]})
+            src.wait_registered(SHORT)
+            send(src, 5)
+            until("both have them", lambda: all(log.next == 5 for log in topic_sources(None)[0].logs))
+            src.close()
+            until_no_ring(ctx.domain)
+    finally:
+        for store in made:
+            store.stop()
+    wipe("b")
+    assert [away.store for away in topic_sources(None)[0].away] == ["b"]
+    assert isinstance(until_error(hf.read("nobody"))[1], hf.StoresAwayError)
+    file = StateFile(tmp_path / "store-a")
+    state = file.load()
+    assert state is not None
+    state.excluded["127.0.0.1:10321"] = 1
+    file.save(state)
+    assert topic_sources(None)[0].away == ()
     assert list(hf.read("nobody")) == []
 
 
