@@ -31,8 +31,9 @@ BUFFER_BYTES = 1 << 16
 IDLE_S = 0.1
 JOIN_S = 10.0
 """With --exit-at-end: how long a source that is there may take to accept us."""
-AWAY_S = 10.0
-"""With --exit-at-end: how long nothing comes before it says which stores are waited for, and ends."""
+AWAY_S, BEHIND_S = 10.0, 60.0
+"""With --exit-at-end: how long nothing comes, because a store is away, or one that runs is behind, before it
+says so and ends."""
 LAST_S = 1.0
 """With --exit-at-end: how long it goes on behind what was there when it began, where messages keep coming."""
 
@@ -123,14 +124,16 @@ class _End:
 
     def reached(self, receiver: Receiver) -> bool:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us in,
-        StoresAwayError when stores are away that may have what comes next."""
+        StoresAwayError when stores that may have what comes next are away, or behind."""
         now = time.monotonic()
         if self._has(receiver, snapshot.ends(self._place, self._topic), late=now > self._deadline):
             return True
         self._quiet_s = min(self._quiet_s, now)
         waits = receiver.context.waits.texts()
-        if waits and now >= self._quiet_s + AWAY_S:
-            raise StoresAwayError(f"topic {self._topic!r} is not at its end: {'; '.join(waits)}")
+        away = any(link.welcome is None for link in receiver.context.store_links())
+        if waits and now >= self._quiet_s + (AWAY_S if away else BEHIND_S):
+            hint = "start the stores that are away, and read again; holdfast stat shows which one is behind"
+            raise StoresAwayError(f"topic {self._topic!r} is not at its end: {'; '.join(waits)}", hint=hint)
         return False
 
     def passed(self, receiver: Receiver) -> bool:

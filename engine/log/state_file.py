@@ -157,7 +157,7 @@ class SourceState(msgspec.Struct, omit_defaults=True):
     first_ns: int = 0
     """When that was sent, CLOCK_REALTIME; 0: nobody knows."""
     met: bool = False
-    """A receiver has registered with it. False also where an older version did not write that down."""
+    """A receiver has registered with it, or one that is kept nowhere was told that it is over."""
 
     @property
     def is_shelved(self) -> bool:

@@ -235,6 +235,8 @@ class Receiver(Gate):
 
     def _listed(self, link: StoreLink, since: int, mark: int, answer: wire.Answer) -> None:
         """``since``: what was asked for; ``mark``: of the first page, 0 for none."""
+        if self.closed:  # it has said so: who asks for the next page is here
+            return
         sources = answer.sources if isinstance(answer, wire.Sources) else []
         mark = mark or (answer.mark if isinstance(answer, wire.Sources) else 0)
         if isinstance(answer, wire.Sources) and answer.more:
@@ -439,7 +441,7 @@ class Receiver(Gate):
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
         requests = [request for controller in self._all.values() for request in controller.leave_requests()]
-        told = self._asked if self._session_id else {}
+        told = self.context.store_links() if self._session_id else ()
         return requests + [(link, wire.Leave(link.next_id(), "receiver", self._uuid, self._uuid)) for link in told]
 
     def close(self, timeout: float | None = None) -> None:

@@ -16,9 +16,9 @@ from ..log.stale_rings import unlink_unsent
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
-from . import acks, news
+from . import news
 from .clients import Reader
-from .owed import needed
+from .owed import Needed
 from .registry import called, source_called
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class Expiry:
         self._clients = clients
         self._here: set[Reader] = set()
         """Sessions whose receivers were here at this look, or since the one before."""
-        self._needed: dict[bytes, str] = {}
-        """Sources that are kept after the lifetime that the configuration gives, and why."""
+        self.needed = Needed(holdings)
         self._stands_in = stands_in
         self._sources = sources
         self._receivers = receivers
@@ -64,8 +63,6 @@ class Expiry:
         over."""
         self._due_of: dict[bytes, float] = {}
         self.proxies = Proxies()
-        self._acks_saved = False
-        """At this look: the state has what receivers have acknowledged."""
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
@@ -90,7 +87,7 @@ class Expiry:
         holdings = self._holdings
         holdings.let_go_by_age()
         self._let_go_unsent()
-        self._ringed, self._acks_saved = None, False
+        self._ringed = None
         changed, now = False, Now(time.monotonic_ns(), time.time_ns())
         self._meet(self._clients.readers())
         while self._due and self._due[0][0] <= now.monotonic_ns:
@@ -98,14 +95,14 @@ class Expiry:
             if self._due_of.get(uuid) == due:
                 del self._due_of[uuid]
                 holdings.registry.source(uuid)
-        seen, needed_before = holdings.drain_thread(self._see), self._needed.copy()
+        self.needed.begin(holdings.registry.uuids)
+        seen = holdings.drain_thread(self._see)
         for source in holdings.registry.parts.awake:
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, now)
             self._let_rest(source, lines, now.monotonic_ns)
         kept = holdings.registry.uuids
-        self._needed = {source: why for source, why in self._needed.items() if source in kept}
-        self._tell_needed(needed_before)
+        self.needed.tell()
         self._tell_proxies(self.proxies.keep(kept))
         self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
@@ -128,10 +125,12 @@ class Expiry:
 
     def _is_here(self, source: SourceState, receiver: ReceiverState) -> bool:
         """A receiver of this session lives, and has left this source or need not be registered with it: the
-        lifetime that it has does not run."""
+        lifetime that it has does not run. It does of a receiver-paced source, which waits for it: none is
+        left. One with a pattern may be of any topic."""
         session = receiver.session_id
         names = {Reader(source.topic, session), Reader("", session)}
-        return session > 0 and not self._here.isdisjoint(names) and self._expires(source, receiver)
+        here = session > 0 and source.paced is None and not self._here.isdisjoint(names)
+        return here and self._expires(source, receiver)
 
     def _let_rest(self, source: SourceState, lines: dict[bytes, CData], now_ns: int) -> None:
         """Its log is shelved and nobody has it open, so nobody holds the source or a receiver of it; that is
@@ -139,7 +138,7 @@ class Expiry:
         changes."""
         if not source.is_shelved or self._holdings.repository(source.uuid) is not None:
             return
-        kept = source.uuid in self._needed  # as long as nobody acknowledges, which wakes it
+        kept = source.uuid in self.needed.why  # as long as nobody acknowledges, which wakes it
         after_own = self._forget_after_ns(source, own=True) if kept else self._forget_after_ns(source)
         due = self._absences.due_ns((source.uuid,), after_own)
         for receiver in source.receivers:
@@ -162,40 +161,23 @@ class Expiry:
         configured = Timers(options.source_activity_timeout, 0 if own else options.source_state_lifetime)
         return forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), configured)
 
-    def _why_kept(self, source: SourceState, now: Now) -> str:
-        """Why a source stays whose lifetime is over; empty: it goes. One that it has set itself holds."""
-        if self._absences.due_ns((source.uuid,), self._forget_after_ns(source, own=True)) <= now.monotonic_ns:
-            return ""
-        repository = self._holdings.repository(source.uuid)
-        if repository is None and not source.is_shelved:
-            return "its log cannot be opened"
-        if repository is None:
-            return needed(source, source.shelved_next) if source.shelved_oldest < source.shelved_next else ""
-        if not self._acks_saved:
-            acks.save(self._holdings)
-            self._acks_saved = True
-        oldest, following = self._holdings.drain_thread(lambda: (int(repository.info.oldest_sqn), repository.next_sqn))
-        return needed(source, following) if oldest < following else ""
-
     def _holds(self, source: SourceState) -> str:
         """What goes with it, for the log."""
-        following, bytes_ = self._holdings.held(source), "unknown"
+        repository = self._holdings.repository(source.uuid)
+        if repository is not None:
+            oldest, following = self._holdings.drain_thread(
+                lambda: (int(repository.info.oldest_sqn), repository.next_sqn)
+            )
+        elif source.is_shelved:
+            oldest, following = source.shelved_oldest, source.shelved_next
+        else:
+            return "with what its log had, which is not open"
+        if oldest >= following:
+            return "with no message"
+        bytes_ = "unknown"
         with contextlib.suppress(OSError):
             bytes_ = f"{taken_bytes(self._holdings.logs / source.uuid.hex()):,}"
-        return f"with its messages up to number {following - 1}, {bytes_} bytes" if following else "with no message"
-
-    def _tell_needed(self, before: dict[bytes, str]) -> None:
-        """One line for all that have come: there may be thousands."""
-        new = [uuid for uuid in self._needed if uuid not in before]
-        if not new:
-            return
-        source = self._holdings.registry.source(new[0])
-        assert source is not None
-        _log.warning(
-            "store %s: %d sources stay after source-state-lifetime, because somebody needs them; one is %s: %s. "
-            "`holdfast store deregister --finished --dry-run` lists them; with --force they go",
-            self._holdings.name, len(new), source_called(source), self._needed[new[0]],
-        )  # fmt: skip
+        return f"with its messages {oldest}..{following - 1}, {bytes_} bytes"
 
     def _let_go_unsent(self) -> None:
         if time.monotonic() < self._unsent_s:
@@ -221,12 +203,11 @@ class Expiry:
         gone_ns, over = self._absences.look(key, held, source.gone_ns, after, now)
         if over and self._sources.holder(source) is not None:
             gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
-        kept = over and self._why_kept(source, now)
-        if kept:
-            self._needed[source.uuid] = kept
-        else:
-            self._needed.pop(source.uuid, None)
-        if over and not kept:
+        if over and self._absences.due_ns(key, self._forget_after_ns(source, own=True)) > now.monotonic_ns:
+            over = not self.needed.keeps(source)  # a lifetime that it has set itself holds
+        elif not over:
+            self.needed.why.pop(source.uuid, None)
+        if over:
             _log.info("%s: gone for its lifetime, %s", news.called(self._holdings.name, source), self._holds(source))
             self._absences.forget(key)
             for receiver in source.receivers:

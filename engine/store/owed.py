@@ -1,15 +1,39 @@
-"""Who still has to get what a store keeps of a source."""
+"""What somebody still has to get of a source whose lifetime is over: no lifetime of the configuration makes
+a store forget that (docs/semantics.md A.4). The store's control thread.
+
+It stays while a receiver that somebody asked to keep has not acknowledged all of it, or while no receiver has
+ever come to it. A store that was away meanwhile knows neither: it believes those of its peers that can be
+read. What cannot be known keeps a source, too.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from typing import TYPE_CHECKING
 
-from .registry import called
+from ..errors import Error
+from ..log.info_file import read_info
+from ..log.sight import load_state
+from ..native.runtime import Path, os, time
+from . import acks
+from .registry import called, source_called
 
 if TYPE_CHECKING:
-    from ..log.state_file import ReceiverState, SourceState
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["needed", "owed"]
+    from ..log.state_file import ReceiverState, SourceState
+    from .holdings import Holdings
+
+__all__ = ["Needed", "needed", "owed"]
+
+_log = logging.getLogger("holdfast.store")
+
+UNREADABLE = "its log cannot be opened"
+AGAIN = 16
+"""Of a log that stays open it is asked again at every so manieth look."""
+TELL_NS = 3600_000_000_000
+"""How often the log says it at most: each source that ends may be one more."""
 
 
 def owed(source: SourceState, following: int) -> list[ReceiverState]:
@@ -18,12 +42,120 @@ def owed(source: SourceState, following: int) -> list[ReceiverState]:
     return [each for each in source.receivers if not each.ephemeral and each.ack < following]
 
 
-def needed(source: SourceState, following: int) -> str:
-    """Why no lifetime of the configuration makes a store forget what it keeps of a source that nobody holds;
-    empty: nobody waits for it."""
-    lacking = owed(source, following)
+def needed(source: SourceState, following: int, elsewhere: Sequence[SourceState] = ()) -> str:
+    """Why what a store keeps of a source stays; empty: nobody waits for it. ``elsewhere``: what other stores
+    know of the same life of the source."""
+    lacking = [each for each in owed(source, following) if not any(_has(other, each, following) for other in elsewhere)]
     if lacking:
         name = called(lacking[0].registration_id, lacking[0].session_id)
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         return f"owed to receiver {name}{more}"
-    return "" if source.met or source.receivers else "no receiver has ever registered with it"
+    met = any(each.met or each.receivers for each in (source, *elsewhere))
+    return "" if met else "no receiver has ever come to it"
+
+
+def _has(other: SourceState, receiver: ReceiverState, following: int) -> bool:
+    """This receiver has acknowledged all of it at another store."""
+    return any(
+        each.ack >= following and (each.uuid == receiver.uuid or 0 < each.session_id == receiver.session_id)
+        for each in other.receivers
+    )
+
+
+class Needed:
+    """Sources that stay after their lifetime, at one store."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self.why: dict[bytes, str] = {}
+        """Of each, by uuid."""
+        self._new: list[bytes] = []
+        """Since it was told."""
+        self._told_ns: int | None = None
+        self._looks = 0
+        self._acks_saved = False
+        """At this look: the state has what receivers have acknowledged."""
+        self._states: dict[str, dict[bytes, SourceState]] = {}
+        """Of other stores, as they were read at this look."""
+
+    def begin(self, kept: Iterable[bytes]) -> None:
+        """A look at all sources begins. ``kept``: all that there are."""
+        there = set(kept)
+        self.why = {uuid: why for uuid, why in self.why.items() if uuid in there}
+        self._new = [uuid for uuid in self._new if uuid in self.why]
+        self._looks += 1
+        self._acks_saved = False
+        self._states.clear()
+
+    def keeps(self, source: SourceState) -> bool:
+        """It stays, though its lifetime is over."""
+        uuid = source.uuid
+        if uuid in self.why and self._looks % AGAIN and self._holdings.repository(uuid) is not None:
+            return True
+        why = self._reason(source)
+        if not why:
+            self.why.pop(uuid, None)
+        elif uuid not in self.why:
+            self._new.append(uuid)
+        if why:
+            self.why[uuid] = why
+        return bool(why)
+
+    def _reason(self, source: SourceState) -> str:
+        holdings = self._holdings
+        if holdings.repository(source.uuid) is None and not source.is_shelved:
+            try:
+                os.stat(holdings.logs / source.uuid.hex())
+            except FileNotFoundError:
+                return ""  # there is nothing of it
+            except OSError:
+                return UNREADABLE
+            if self.why.get(source.uuid) != UNREADABLE:
+                holdings.take_down(source)
+        repository = holdings.repository(source.uuid)
+        if repository is not None:
+            try:
+                if not self._acks_saved:
+                    acks.save(holdings)
+            except (Error, OSError) as error:
+                return f"what is acknowledged cannot be saved: {error}"
+            self._acks_saved = True
+            oldest, following = holdings.drain_thread(lambda: (int(repository.info.oldest_sqn), repository.next_sqn))
+        elif source.is_shelved:
+            oldest, following = source.shelved_oldest, source.shelved_next
+        else:
+            return UNREADABLE
+        if oldest >= following or not needed(source, following):
+            return ""
+        return needed(source, following, list(self._elsewhere(source)))
+
+    def _elsewhere(self, source: SourceState) -> Iterable[SourceState]:
+        for name in {*source.stores, *source.others} - {self._holdings.name}:
+            if name not in self._states:
+                self._states[name] = self._read(name)
+            other = self._states[name].get(source.uuid)
+            if other is not None and other.incarnation == source.incarnation:
+                yield other
+
+    def _read(self, name: str) -> dict[bytes, SourceState]:
+        state = None
+        with contextlib.suppress(Error, OSError):
+            info = read_info(self._holdings.domain, name)
+            state = load_state(Path(info.logs).parent) if info is not None else None
+        return {source.uuid: source for source in state.sources} if state is not None else {}
+
+    def tell(self) -> None:
+        """One line for all that have come: there may be thousands."""
+        now = time.monotonic_ns()
+        if not self._new or (self._told_ns is not None and now - self._told_ns < TELL_NS):
+            return
+        source = self._holdings.registry.source(self._new[0])
+        if source is None:
+            return
+        _log.warning(
+            "store %s: %d sources stay after source-state-lifetime, because somebody needs them; one is %s: %s. "
+            "`holdfast store deregister --finished --older-than 0s --dry-run` lists what is over; with --force what "
+            "can be read goes",
+            self._holdings.name, len(self.why), source_called(source), self.why[source.uuid],
+        )  # fmt: skip
+        self._told_ns, self._new = now, []

@@ -219,6 +219,7 @@ class ReceiverDesk:
         """Deletes an ephemeral receiver that has ended. The caller saves, at its leisure: what a crash brings
         back has ended, too."""
         source.receivers.remove(receiver)
+        source.met = True
         self._clients.release(source.uuid, receiver.uuid)
 
     def forget(self, source: SourceState, receiver: ReceiverState) -> None:
@@ -228,6 +229,7 @@ class ReceiverDesk:
         """
         place = source.receivers.index(receiver)
         del source.receivers[place]
+        source.met = True
         try:
             self._holdings.save()
         except (Error, OSError):

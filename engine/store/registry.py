@@ -46,6 +46,8 @@ class Registry:
         self._by_uuid = {source.uuid: source for source in state.sources}
         self._by_session = {(each.topic, each.session_id): each for each in state.sources if each.session_id}
         self.parts = StateParts(state.sources)
+        for source in state.sources:  # an older version did not write it down
+            source.met |= bool(source.receivers)
 
     @property
     def uuids(self) -> Set[bytes]:

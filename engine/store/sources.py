@@ -334,6 +334,10 @@ class SourceDesk:
                 if more:
                     break
                 page.append(info)
+                if info.over is not None and not request.session_id and request.topic and not source.met:
+                    source.met = True  # who is kept nowhere reads the files
+                    holdings.registry.wake(source)
+                    holdings.owe()
         return wire.Sources(request.id, page, more, holdings.changes.mark)
 
     def _info(self, source: SourceState, session_id: int) -> wire.SourceInfo:

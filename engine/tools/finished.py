@@ -135,7 +135,7 @@ class _Look:
             return f"it has a receiver that lives: {', '.join(living)}"
         states = [store.source(bytes.fromhex(row.uuid)) for store in self._files]
         met = receivers or any(state.met for state in states if state is not None)
-        return "" if met else "no receiver has ever registered with it"
+        return "" if met else "no receiver has ever come to it"
 
 
 def _called(receiver: ReceiverRow) -> str:

@@ -88,7 +88,7 @@ def test_what_a_session_still_owes_stays_unless_forced(run_store: Callable[..., 
 def test_what_nobody_has_ever_registered_with_stays_unless_forced(run_store: Callable[..., ThreadStore]) -> None:
     run_store("a", "disk")
     sent("1")
-    assert ": no receiver has ever registered with it; " in finished(*ALL)[0]
+    assert ": no receiver has ever come to it; " in finished(*ALL)[0]
     assert topics() == ["quotes"]
     finished(*ALL, "--force")
     assert topics() == []

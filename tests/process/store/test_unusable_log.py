@@ -136,7 +136,7 @@ def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: 
         assert len(source.receivers) == 1
         src.close()
         expiry, why = store.store._expiry, "its log cannot be opened"
-        until("nobody knows what it holds", lambda: expiry._needed.get(source.uuid) == why)
+        until("nobody knows what it holds", lambda: expiry.needed.why.get(source.uuid) == why)
         assert log.exists()
         rcv.close()
 

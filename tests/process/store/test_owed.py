@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from support.receiving import received, take
-from support.shelved_logs import is_shelved, kept, over, shelve_at_once
+from support.shelved_logs import is_shelved, kept, over, shelve_at_once, shelved
 from support.three_stores import SOURCE
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.control import wire
+from holdfast.engine.store import shelf
+from holdfast.engine.store.holdings import Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.store.repository import Repository
 
 LIFETIME = {"source-state-lifetime": 50, "source-activity-timeout": 20, "source-check-interval": 5}
 READER = {"ume_session_id": 9}
@@ -31,7 +40,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def stays(store: ThreadStore, uuid: bytes, why: str) -> None:
     """Its lifetime is over, it is there, and no look looks at it again."""
     expiry = store.store._expiry
-    until("the store keeps it", lambda: why in expiry._needed.get(uuid, ""))
+    until("the store keeps it", lambda: why in expiry.needed.why.get(uuid, ""))
     until("it rests", lambda: is_shelved(store, uuid) and store.store.holdings.registry.parts.rests(uuid))
     assert kept(store, uuid).uuid == uuid
 
@@ -55,17 +64,17 @@ def test_what_a_session_is_owed_stays_until_it_has_acknowledged_all(
             assert "session ID 0x9" in caplog.text
             assert received(ctx, "quotes", 1, **READER) == [b"2"]
             until("it is forgotten", lambda: is_forgotten(store))
-        assert "gone for its lifetime, with its messages up to number 2" in caplog.text
+        assert "gone for its lifetime, with its messages 0..2" in caplog.text
 
 
 def test_what_no_receiver_has_ever_registered_with_stays(run_store: Callable[..., ThreadStore]) -> None:
     store = run_store("a", "disk", **LIFETIME)
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
-        stays(store, uuid, "no receiver has ever registered")
+        stays(store, uuid, "no receiver has ever come")
         store.stop()
         again = run_store("a", "disk", **LIFETIME)
-        stays(again, uuid, "no receiver has ever registered")
+        stays(again, uuid, "no receiver has ever come")
 
 
 def test_a_receiver_that_leaves_nothing_has_registered(run_store: Callable[..., ThreadStore]) -> None:
@@ -81,6 +90,77 @@ def test_a_receiver_that_leaves_nothing_has_registered(run_store: Callable[..., 
     store.stop()
     again = run_store("a", "disk", **LIFETIME)
     until("its source is forgotten", lambda: is_forgotten(again))
+
+
+def test_one_that_is_kept_nowhere_has_come_when_it_was_told(run_store: Callable[..., ThreadStore]) -> None:
+    """Without a session a receiver reads the files of what is over, and registers with nobody."""
+    store = run_store("a", "disk", **LIFETIME)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        stays(store, uuid, "no receiver has ever come")
+        assert received(ctx, "quotes", 3) == [b"0", b"1", b"2"]
+        until("it is forgotten", lambda: is_forgotten(store))
+
+
+def test_a_store_that_was_away_believes_its_peers(run_store: Callable[..., ThreadStore]) -> None:
+    """Who has read all of it was never here."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, stores="abc")
+        shelved(stores["c"], uuid)
+        stores["c"].stop()
+        assert received(ctx, "quotes", 3, **READER) == [b"0", b"1", b"2"]
+        for name in "ab":
+            shelved(stores[name], uuid)
+        again = run_store("c", "disk", **LIFETIME)
+        until("it is forgotten", lambda: is_forgotten(again))
+        assert all(kept(stores[name], uuid).receivers for name in "ab")
+
+
+def test_a_log_that_cannot_be_opened_now_is_opened_at_the_end(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has asked for it since. What it holds is known then. Of a log that is gone nothing is kept."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        first, second = over(ctx, 7), over(ctx, 8)
+    store.stop()
+    monkeypatch.setattr(Holdings, "_open", refuse_once(Holdings._open))
+    shutil.rmtree(store.store.logs / second.hex())
+    again = run_store("a", "disk", **LIFETIME)
+    until("the other is forgotten", lambda: [each.uuid for each in again.store.state.sources] == [first])
+    until("the first stays", lambda: "no receiver" in again.store._expiry.needed.why.get(first, ""))
+
+
+def refuse_once(open_: Callable[..., Repository]) -> Callable[..., Repository]:
+    """The first time that each log is opened."""
+    asked: set[bytes] = set()
+
+    def refused(holdings: Holdings, source: SourceState) -> Repository:
+        if source.uuid not in asked:
+            asked.add(source.uuid)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_(holdings, source)
+
+    return refused
+
+
+def test_a_receiver_that_closes_has_no_page_asked_for_behind_its_back(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be here as long as its context is."""
+    monkeypatch.setattr(wire, "PAGE_MAX", 1)
+    monkeypatch.setattr(wire, "PAGE_BYTES", 0)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        for session in (7, 8, 9):
+            over(ctx, session)
+    with hf.Context(session_id=9) as ctx:
+        rcv = ctx.receiver("quotes")
+        until("the store has told of some", lambda: rcv.finished)
+        rcv.close()
+        assert [client.readers for client in store.store._clients] == [{}]
 
 
 def test_a_lifetime_that_the_source_has_set_itself_holds(run_store: Callable[..., ThreadStore]) -> None:
