@@ -21,11 +21,11 @@ def first_since(path: Path, age_ns: int) -> int | None:
     """The first number of this log that is at most so much older than its newest message; None: it holds no
     message.
 
-    By bisection: a log's time stamps ascend, unless the clock was set back meanwhile. Any thread, any
-    process.
+    By bisection: a log's time stamps ascend, unless the clock was set back meanwhile. What is marked
+    undeliverable has its time as before. Any thread, any process.
     """
     found = log_range(path)
-    logs, block = Logs([str(path)]), Block()
+    logs, block = Logs([str(path)], marks=False), Block()
     try:
         low, high = found or (0, 0)
         newest = first_sent(logs, block, high - 1, high) if low < high else None
@@ -50,8 +50,8 @@ def first_kept(path: Path) -> int | None:
 
 def last_sent(paths: Sequence[str], following: int) -> int | None:
     """When the message before number ``following`` was sent (CLOCK_REALTIME), by whichever of these logs has
-    it; None: it can be read in none."""
-    logs, block = Logs(list(paths)), Block()
+    it, marked undeliverable or not; None: it can be read in none."""
+    logs, block = Logs(list(paths), marks=False), Block()
     try:
         found = first_sent(logs, block, following - 1, following)
         return found[1] if found is not None else None

@@ -71,6 +71,21 @@ def test_what_was_acknowledged_goes_at_all_stores_and_only_that_is_said(run_stor
     assert finished(*ALL)[0].endswith(" deregistered 0 sources, 0 bytes; kept 0")
 
 
+def test_what_ends_with_a_message_that_is_marked_at_all_stores_has_its_age(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """A mark takes nothing out of the log, so the time of the message is known."""
+    for name in "ab":
+        run_store(name, "disk")
+    sent("1", "2")
+    received(count=2)
+    (row,) = stat()["sources"]
+    for name, number in row["registration_ids"].items():
+        assert run("store", "mark", name, "--source", str(number), "--numbers", "1")[0] == 0
+    assert finished(*ALL)[0].startswith("deregistered topic 'quotes', RegID ")
+    assert topics() == []
+
+
 def test_what_a_session_still_owes_stays_unless_forced(run_store: Callable[..., ThreadStore]) -> None:
     run_store("a", "disk")
     sent("1", "2", "3")

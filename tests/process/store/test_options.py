@@ -15,6 +15,7 @@ from support.three_stores import everywhere
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.log.undeliverable import MarkFile
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.native.status import check
 from holdfast.engine.options.topic_rules import TopicOptions
@@ -289,6 +290,20 @@ def test_i1_restore_last_offers_what_is_so_much_older_than_the_newest_message(
         message = rcv.receive(timeout=SHORT)
         assert message is not None
         assert message.first_sequence_number == oldest
+
+
+def test_restore_last_is_measured_from_the_newest_message_also_where_that_is_marked(
+    start: Callable[..., ThreadStore],
+) -> None:
+    store = start()
+    with hf.Context(session_id=5) as ctx:
+        sent(ctx, "quotes").close()
+        aged(store, "quotes", 106, 103, 100)
+        place = repository(store, "quotes").path
+        store.stop()
+    assert MarkFile(place).add(1, [(2, 2)])
+    store = start(TopicOptions("quotes", restore_last=5))
+    assert int(repository(store, "quotes").info.oldest_sqn) == 1
 
 
 def test_i3_a_memory_repository_lets_go_what_is_too_old_and_others_do_not(start: Callable[..., ThreadStore]) -> None:
