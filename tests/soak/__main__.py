@@ -1,9 +1,10 @@
 """A soak: ``python -m soak [--minutes M] [--every S] [--seed N]``. Exit status: 0 nothing found, 1 otherwise.
 
 Three stores that keep little, three sources, seven kinds of receivers. Every ``S`` seconds one of them is
-killed, stopped or closed, or a store is wiped. Beside them are receivers that are thrown away, and all
-commands of an operator. Everything is judged: messages (judge.py), commands (words.py), what may not grow
-(growth.py).
+killed, stopped or closed, or a store is silent, wiped, adopted or excluded. Beside them are receivers that
+are thrown away, and all commands of an operator. Everything is judged: messages (judge.py), silent stores
+(silence.py), commands that look (words.py, following.py) and that change something (deeds.py), what may not
+grow (growth.py).
 """
 
 from __future__ import annotations

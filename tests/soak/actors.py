@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Actor", "Window", "bound", "tail_of"]
 
+AWAY = {"kill", "close", "wipe", "adopt", "exclude", "leave"}
+"""Troubles after which no process is there."""
 BOUND = Path(__file__).with_name("bound.py")
 
 
@@ -38,6 +40,8 @@ class Window:
     what: str
     absent: float = float("inf")
     until: float = float("inf")
+    pid: int = 0
+    """Of the process that runs then, or stands still."""
 
 
 @dataclass
@@ -77,13 +81,14 @@ class Actor:
                 bound(self.command(self.life)), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-        self.windows[-1].absent = time.monotonic()
+        self.windows[-1].absent, self.windows[-1].pid = time.monotonic(), self.process.pid
 
     def strike(self, what: str) -> str:
         """``kill``, ``stop`` or ``close``; says what is wrong with how it ended, or nothing."""
         assert self.process is not None
         self.windows.append(Window(time.monotonic(), what))
         if what == "stop":
+            self.windows[-1].pid = self.process.pid
             self.process.send_signal(signal.SIGSTOP)
             self.stands = True
             return ""
@@ -133,7 +138,14 @@ class Actor:
 
     def was_absent(self, begin: float, end: float) -> bool:
         """No process of it ran at any moment of this time, since a kill or a close."""
-        return any(
-            window.begin < begin and window.absent > end and window.what in {"kill", "close", "wipe", "leave"}
-            for window in self.windows
-        )
+        return any(window.begin < begin and window.absent > end and window.what in AWAY for window in self.windows)
+
+    def calm_spans(self, begin: float, end: float) -> Iterator[tuple[float, float, int]]:
+        """When it was at work, within this time, and as which process."""
+        for window, following in zip(self.windows, [*self.windows[1:], Window(end, "over")], strict=True):
+            if max(window.until, begin) < min(following.begin, end):
+                yield max(window.until, begin), min(following.begin, end), window.pid
+
+    def absences(self) -> Iterator[tuple[float, float]]:
+        """When no process was there."""
+        yield from ((window.begin, window.absent) for window in self.windows if window.what in AWAY)

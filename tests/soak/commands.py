@@ -1,4 +1,4 @@
-"""Whoever stands beside the soak: the commands that an operator looks with, one after the other, and
+"""Whoever stands beside the soak: the commands of an operator, one after the other, and
 receivers that are thrown away. What each says is judged at once (words.py)."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from soak.actors import bound
+from soak.changing import SPOILED_TOPIC, Changes
 from soak.judge import Role
 from soak.plan import STORES, TOPICS
 from soak.programs import Settings
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 
     from soak.words import Facts
 
-__all__ = ["SHELL_TOPIC", "Operator"]
+__all__ = ["FINISHED_TOPICS", "HOLDFAST", "SHELL_TOPIC", "Operator"]
 
 PATIENCE_S = 60.0
 """No command takes as long."""
 SHELL_TOPIC = "soak.shell"
+FINISHED_TOPICS = (SHELL_TOPIC, SPOILED_TOPIC)
+"""Their sources are over most of the time."""
 HOLDFAST = (sys.executable, "-m", "holdfast")
 
 
@@ -52,9 +55,14 @@ class Operator:
     """Throw-away receivers of all kinds, by the name of their records."""
     shell: list[str] = field(default_factory=list)
     """Lines that ``holdfast send`` has called stable."""
+    shell_sent: tuple[float, set[str]] = field(default_factory=lambda: (0.0, set[str]()))
+    """When it had sent the last ones, and at which stores."""
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
+        self.changes = Changes(
+            self.run, self.facts, self.where, self.where / "run" / self.domain, self.seed, self.findings
+        )
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(turn,)) for turn in (self._command, self._throw)]
 
@@ -84,7 +92,7 @@ class Operator:
         """One command, to its end."""
         begin = time.monotonic()
         full = [*HOLDFAST, *words]
-        self.counts[" ".join(word for word in words[:2] if word.isalpha())] += 1
+        self.counts[" ".join(word for word in words[:2] if word.replace("-", "").isalpha())] += 1
         try:
             done = subprocess.run(bound(full), input=given, capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired as late:
@@ -95,8 +103,9 @@ class Operator:
 
     def _command(self, number: int) -> None:
         turns = (
-            self._stat, self._doctor, self._recv, self._gc, self._events, self._send, self._stat, self._check, self._read,
-            self._compare, self._dump, self._finished, self._orphans,
+            self._stat, self._doctor, self._recv, self.changes.sweep, self._events, self._send, self.changes.refused, self._stat,
+            self._check, lambda: self.changes.spoil(number), self._read, self._gc, self.changes.mark, self._compare, self._dump,
+            self.changes.all_domains, self._finished, self._orphans,
         )  # fmt: skip
         turns[number % len(turns)]()
 
@@ -131,7 +140,7 @@ class Operator:
     def _check_stores(self, *words: str) -> None:
         """A store that is away, or was wiped, has less than the others, and may have no directory."""
         said = self.run(*words, *(str(self.where / store) for store in STORES))
-        calm = self._facts(said).stores_calm and not is_wiped(said, SHELL_TOPIC)
+        calm = self._facts(said).stores_calm and not is_wiped(said, FINISHED_TOPICS)
         self.findings += check_failure(said, [0] if calm else [0, 1, 2])
 
     def _dump(self) -> None:
@@ -151,9 +160,11 @@ class Operator:
         """Its lines are stable when it says so."""
         lines = [f"shell {len(self.shell) + k}" for k in range(3)]
         said = self.run("send", SHELL_TOPIC, *(f"--store={name}" for name in STORES), given="\n".join(lines).encode())
-        self.findings += check_failure(said, [0] if self._facts(said).stores_calm else [0, 3, 4])
+        facts = self._facts(said)
+        self.findings += check_failure(said, [0] if facts.stores_calm else [0, 3, 4])
         if said.status == 0:
             self.shell += lines
+            self.shell_sent = said.end, {name for name, who in facts.stores.items() if who.calm}
 
     # Receivers that are thrown away -------------------------------------------------------------------------
 

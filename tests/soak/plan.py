@@ -11,20 +11,29 @@ from soak.programs import RECEIVERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LEAVER", "RECEIVERS", "SOURCES", "STORES", "TOPICS", "Trouble", "topics_of", "troubles"]
+__all__ = [
+    "GIVEN_UP_S", "LEAVER", "RECEIVERS", "SOURCES", "STORES", "TOPICS", "Trouble", "topics_of", "troubles",
+]  # fmt: skip
 
 STORES = ("a", "b", "c")
 SOURCES = ("s0", "s1", "s2")
 TOPICS = {source: f"soak.{source}" for source in SOURCES}
 LEAVER = "throttled"
+GIVEN_UP_S = 10.0
+"""``ume_store_activity_timeout``, as it is by default."""
+SILENT_S = GIVEN_UP_S + 5.0
+"""So long is a store silent at least, so that a source on a busy machine has noticed."""
 ONE_TOPIC = {"one": "soak.s0", "arrival": "soak.s1", "explicit": "soak.s2"}
 """These receive one topic; the others all, by a pattern."""
+OF_STORES = ("kill", "stop", "silence", "close", "wipe", "adopt", "exclude")
+OF_OTHERS = ("kill", "kill", "stop", "close")
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One blow. ``at``: seconds since the begin. ``what``: ``kill``, ``stop``, ``close``, ``wipe`` or
-    ``leave``. ``for_s``: how long it is away."""
+    """One blow. ``at``: seconds since the begin. ``what``: ``kill``, ``stop``, ``close`` or ``leave``; of a
+    store also ``silence`` (a stop that sources notice), ``wipe``, ``adopt`` (wiped, then `store adopt-empty`)
+    or ``exclude`` (killed, then `store exclude`). ``for_s``: how long it is away."""
 
     at: float
     what: str
@@ -47,7 +56,11 @@ def troubles(seed: int, seconds: float, every: float) -> Iterator[Trouble]:
         if whom == LEAVER:
             yield Trouble(at, "leave", whom, draw.choice((0.3, 1, 5)) * every)
         else:
-            kinds = ("kill", "stop", "close", "wipe") if group is STORES else ("kill", "kill", "stop", "close")
+            what = draw.choice(OF_STORES if group is STORES else OF_OTHERS)
             away = draw.choice((0.0, 0.0, draw.random() * every / 4))
-            yield Trouble(at, draw.choice(kinds), whom, away)
+            if what == "silence":
+                away = SILENT_S + 5.0 * draw.random()
+            elif what == "exclude":
+                away = draw.choice((0.0, every / 4))
+            yield Trouble(at, what, whom, away)
         at += every

@@ -222,6 +222,8 @@ class Program:
             match event:
                 case hf.events.MessageStable():
                     self.log.say("stable", told.topic, event.first_sequence_number, event.sequence_number)
+                case hf.events.StoreUnresponsive(reason="silent"):
+                    self.log.say("silent", told.topic, event.store_index)
                 case hf.events.source.RegistrationError() | hf.events.StoreUnresponsive():
                     self.log.say("trouble", event.store, event.text)
                 case hf.events.MessageNotStable() | hf.events.MessageReclaimed():

@@ -10,6 +10,7 @@ life       number                          a life of this program begins
 start      topic number                    source: its next message carries this number
 sends      topic first last length crc     source: the call that sends this message follows
 stable     topic first last                source: the product says so
+silent     topic index                     source: told that this store does nothing, or is dead
 done       topic number                    source: all below this number is sent and stable
 got        topic first last length crc rt  receiver: a message; before it is consumed; rt 1: retransmit
 row        topic first last length crc rt  receiver: the same, of a batch
@@ -65,7 +66,7 @@ class Log:
         os.write(self._fd, text.encode())
 
 
-TOPICAL = {"start", "sends", "stable", "done", "got", "row", "acked", "lost", "burst", "at"}
+TOPICAL = {"start", "sends", "stable", "silent", "done", "got", "row", "acked", "lost", "burst", "at"}
 
 
 def read(path: Path) -> list[Line]:

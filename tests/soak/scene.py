@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 from support.leftovers import objects_of
 
-from soak.actors import Actor, bound, tail_of
-from soak.commands import HOLDFAST, SHELL_TOPIC, Operator
+from soak.actors import AWAY, Actor, bound, tail_of
+from soak.commands import FINISHED_TOPICS, HOLDFAST, SHELL_TOPIC, Operator
+from soak.following import Follower, check_followed
 from soak.growth import Samples, of_directory, of_process, of_shared_memory
 from soak.judge import Kept, Role, judge
-from soak.lies import LIES, caught, leak_is_found
-from soak.plan import RECEIVERS, SOURCES, STORES, TOPICS, topics_of, troubles
+from soak.lies import LIES, caught, false_changes, false_words, leak_is_found, silence_is_found
+from soak.plan import RECEIVERS, SOURCES, STORES, TOPICS, Trouble, topics_of, troubles
 from soak.programs import Settings
 from soak.records import read
+from soak.silence import Silence, check_silences
 from soak.tails import Tail
 from soak.words import Facts, Who, is_wiped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from soak.plan import Trouble
+    from soak.following import Change
 
 __all__ = ["Scene"]
 
@@ -42,6 +44,9 @@ END_S = 120.0
 """Nobody takes as long to be at work again, or to have the rest at the end."""
 SESSIONS = {name: number for number, name in enumerate([*SOURCES, *RECEIVERS], 1)}
 SAMPLE_S = 2.0
+WIPES = {"wipe", "adopt"}
+BLOWS = {"wipe": "kill", "adopt": "kill", "exclude": "kill", "leave": "close", "silence": "stop"}
+"""What is done to the process, where that has another name."""
 ENDS_MAX = 3
 GROWTH_MIN_S = 180.0
 """A shorter run ends before logs are full, and every kind of receiver has read one."""
@@ -68,6 +73,7 @@ class Scene:
         self.actors = {**self.stores, **self.sources, **self.receivers}
         pause = min(2.0, every / 8)
         self.operator = Operator(domain, where, seed, pause, self.facts, self._program)
+        self.follower = Follower(where)
 
     # Commands -----------------------------------------------------------------------------------------------
 
@@ -102,6 +108,7 @@ class Scene:
 
     def __exit__(self, *_: object) -> None:
         self.operator.stop()
+        self.follower.discard()
         for wait in self._waits.values():
             wait.kill()
             wait.wait()
@@ -117,6 +124,7 @@ class Scene:
             actor.start()
         self._until_settled([*self.actors.values()])
         self._tell("all are at work")
+        self.follower.start(HOLDFAST)
         self.operator.start()
         self._soak()
         self.operator.stop()
@@ -127,8 +135,16 @@ class Scene:
         begin, sampled = time.monotonic(), 0.0
         plan = deque(troubles(self.seed, self.seconds, self.every))
         while (now := time.monotonic() - begin) < self.seconds:
-            if plan and plan[0].at <= now and self._may(plan[0]):
-                self._strike(plan.popleft())
+            if (
+                plan
+                and plan[0].at <= now
+                and self._may(plan[0])
+                and self.operator.changes.still.acquire(blocking=False)
+            ):
+                try:
+                    self._strike(plan.popleft())
+                finally:
+                    self.operator.changes.still.release()
             self._look()
             if now - sampled >= SAMPLE_S:
                 sampled = now
@@ -144,18 +160,29 @@ class Scene:
         actor, what = self.actors[trouble.whom], trouble.what
         self._tell(f"{what} {trouble.whom} for {trouble.for_s:.1f} s")
         self.counts[what] += 1
-        self._found(actor.strike({"wipe": "kill", "leave": "close"}.get(what, what)))
+        self._found(actor.strike(BLOWS.get(what, what)))
         actor.windows[-1].what = what
-        if what == "wipe":
+        if what in WIPES:
             shutil.rmtree(self.where / trouble.whom)
+        if what == "adopt":
+            self.operator.changes.adopt(trouble.whom)
+        if what == "exclude":
+            self.operator.changes.exclude(trouble.whom)
+            self._begin_anew()
         self._back.append((time.monotonic() + trouble.for_s, actor, what))
+
+    def _begin_anew(self) -> None:
+        """A source that starts now waits for nobody who is excluded, and ends the exclusion."""
+        calm = [trouble for name in SOURCES if self._may(trouble := Trouble(0.0, "kill", name, 0.0))]
+        if calm:
+            self._strike(calm[self.counts["exclude"] % len(calm)])
 
     def _look(self) -> None:
         now = time.monotonic()
         for entry in [entry for entry in self._back if entry[0] <= now]:
             self._back.remove(entry)
-            _, actor, what = entry
-            if what == "stop":
+            _, actor, _ = entry
+            if actor.stands:
                 actor.go_on()
             else:
                 actor.start()
@@ -163,10 +190,7 @@ class Scene:
             if actor.process is not None and actor.process.poll() is not None:
                 self._found(f"{actor.name} ended by itself, status {actor.process.returncode}: {tail_of(actor.errors)}")
                 actor.process = None
-                if (
-                    actor.life
-                    > self.counts["kill"] + self.counts["close"] + self.counts["wipe"] + self.counts["leave"] + ENDS_MAX
-                ):
+                if actor.life > sum(self.counts[what] for what in AWAY) + ENDS_MAX:
                     raise RuntimeError(f"{actor.name} ends by itself again and again")
                 actor.windows.append(actor.windows[-1].__class__(now, "end"))
                 actor.start()
@@ -232,6 +256,7 @@ class Scene:
             if seen:
                 role = next(iter(group.values())).role
                 self.samples.add(f"largest {role}", at, {what: max(each[what] for each in seen) for what in seen[0]})
+        self.samples.add("events -f", at, of_process(self.follower.pid))
         for name in STORES:
             self.samples.add(f"directory of store {name}", at, of_directory(self.where / name))
         self.samples.add("directory of the domain", at, of_directory(self.where / "run"))
@@ -266,8 +291,9 @@ class Scene:
         self._newcomer(ends)
         for words in (["store", "check"], ["store", "check", "--compare"]):
             said = self.operator.run(*words, *(str(self.where / name) for name in STORES))
-            if said.status and not is_wiped(said, SHELL_TOPIC):
+            if said.status and not is_wiped(said, FINISHED_TOPICS):
                 self._found(f"at the end: {' '.join(words)}: status {said.status}: {said.out}{said.err}")
+        self._found(self.follower.end())
         for group in (self.receivers, self.sources, self.stores):
             for actor in group.values():
                 self._found(actor.end())
@@ -313,7 +339,16 @@ class Scene:
         self._found(f"receivers lack the end, {ends}: {lacking}; {said}")
 
     def _shell(self) -> None:
-        """What the shell's programs sent is there, in the order in which they sent it."""
+        """What the shell's programs sent is there, in the order in which they sent it, unless two of three
+        stores have been wiped since: the source was over, so nobody gave it back to them."""
+        sent_at, keep = self.operator.shell_sent
+        wiped = {
+            name
+            for name, actor in self.stores.items()
+            if any(window.what in WIPES and window.until > sent_at for window in actor.windows)
+        }
+        if len(keep - wiped) < 2:
+            return
         said = self.operator.run("recv", "--exit-at-end", SHELL_TOPIC)
         sent = self.operator.shell
         got = [line for line in said.out.splitlines() if line in set(sent)]
@@ -354,15 +389,29 @@ class Scene:
             lines = [line for line in read(self._records(file)) if line.topic in {"", *role.topics}]
             receivers[name] = (role, lines)
         verdict = judge(sources, receivers, Kept(LIMIT))
-        self.planted = len(LIES) + 1
-        self.caught = caught(sources, receivers, Kept(LIMIT), "one") + leak_is_found(self.samples)
+        silences = [each for k, name in enumerate(STORES) for each in Silence.of(k, self.stores[name], self.sources)]
+        self.findings += check_silences(silences, sources)
+        told = [
+            *false_words(self.operator.changes.judged),
+            *false_changes(self.follower.changes, self._followed),
+            *silence_is_found(silences, sources),
+        ]
+        self.planted = len(LIES) + 1 + len(told)
+        self.caught = caught(sources, receivers, Kept(LIMIT), "one") + leak_is_found(self.samples) + sum(told)
         self.counts += self.operator.counts
         self.counts["stable messages"] = verdict.stable
         self.counts["messages received"] = verdict.got
         self.counts["told losses"] = verdict.excused
-        self.findings += [*verdict.findings, *self.operator.findings]
+        self.findings += [*verdict.findings, *self.operator.findings, *self._followed(self.follower.changes)]
         if self.seconds >= GROWTH_MIN_S:
             self.findings += self.samples.findings()
+
+    def _followed(self, changes: Sequence[Change]) -> list[str]:
+        actors = {("store", name): actor for name, actor in self.stores.items()}
+        actors |= {("source", TOPICS[name]): actor for name, actor in self.sources.items()}
+        actors |= {("receiver", name): actor for name, actor in self.receivers.items()}
+        sent = {TOPICS[name]: self._tails[name].sent for name in SOURCES}
+        return check_followed(changes, actors, sent, self.follower.begin, self.follower.over)
 
     # Telling ------------------------------------------------------------------------------------------------
 

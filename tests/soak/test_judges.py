@@ -11,7 +11,7 @@ import pytest
 from soak.growth import Samples
 from soak.judge import Kept, Role, judge
 from soak.lies import LIES, caught, leak_is_found
-from soak.plan import STORES, troubles
+from soak.plan import GIVEN_UP_S, STORES, troubles
 from soak.programs import FRAGMENT, content
 from soak.records import Line, Log, read
 from soak.words import Facts, Said, Who, check_doctor, check_failure, check_stat
@@ -225,11 +225,15 @@ def test_a_traceback_or_a_status_that_is_not_allowed_is_found() -> None:
 
 
 def test_a_seed_fixes_what_happens_and_only_stores_are_wiped() -> None:
-    plan = [*troubles(3, 1800, 20)]
-    assert plan == [*troubles(3, 1800, 20)]
-    assert plan != [*troubles(4, 1800, 20)]
-    assert {trouble.whom for trouble in plan if trouble.what == "wipe"} == {*STORES}
-    assert {trouble.what for trouble in plan} == {"kill", "stop", "close", "wipe", "leave"}
+    plan = [*troubles(3, 7200, 20)]
+    assert plan == [*troubles(3, 7200, 20)]
+    assert plan != [*troubles(4, 7200, 20)]
+    assert {trouble.what for trouble in plan} == {
+        "kill", "stop", "close", "wipe", "leave", "silence", "adopt", "exclude",
+    }  # fmt: skip
+    for what in ("wipe", "silence", "adopt", "exclude"):
+        assert {trouble.whom for trouble in plan if trouble.what == what} == {*STORES}
+    assert all(trouble.for_s > GIVEN_UP_S for trouble in plan if trouble.what == "silence")
 
 
 def test_a_message_names_its_place_and_one_in_fifty_has_several_fragments() -> None:

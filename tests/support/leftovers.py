@@ -8,17 +8,22 @@ import shutil
 
 from holdfast.engine.memory.domain import SHM_DIR, Domain, unlink_object
 
-__all__ = ["objects_of", "remove_objects"]
+__all__ = ["objects_of", "prefix_of", "remove_objects"]
+
+
+def prefix_of(domain: str | os.PathLike[str]) -> str:
+    """What names in /dev/shm of a domain begin with: its name, or the absolute path of its directory."""
+    opened = Domain(os.fspath(domain), join=False)
+    try:
+        return opened.prefix
+    finally:
+        opened.close()
 
 
 def objects_of(domain: str | os.PathLike[str]) -> list[str]:
-    """Names in /dev/shm of a domain: its name, or the absolute path of its directory. Also those that are no
-    objects of ours."""
-    opened = Domain(os.fspath(domain), join=False)
-    try:
-        return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(opened.prefix))
-    finally:
-        opened.close()
+    """Names in /dev/shm of a domain, as :func:`prefix_of`. Also those that are no objects of ours."""
+    prefix = prefix_of(domain)
+    return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(prefix))
 
 
 def remove_objects(domain: str | os.PathLike[str]) -> list[str]:
