@@ -403,6 +403,19 @@ void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
     out->unsure_next = log->unsure_next;
 }
 
+int hf_log_files(struct hf_log *log)
+{
+    int files = (log->dir >= 0) + (log->head_fd >= 0) + (log->spare.dir >= 0);
+    for (int64_t i = 0; i < log->count; i++) {
+        files += log->segs[i].fd >= 0;
+    }
+    pthread_mutex_lock(&log->spare.lock);
+    files +=
+        log->spare.state == HF_SPARE_READY || log->spare.state == HF_SPARE_USED; /* BUSY: the fd is another thread's */
+    pthread_mutex_unlock(&log->spare.lock);
+    return files;
+}
+
 void hf_log_close(struct hf_log *log)
 {
     if (log->opened && !hf_process_forked(log->token)) {

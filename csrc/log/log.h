@@ -70,6 +70,10 @@ struct hf_log_info {
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out);
 void hf_log_close(struct hf_log *log);     /* syncs (disk), seals nothing, frees; also after poison */
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out);
+/* Descriptors that it has open. One that takes messages has HF_LOG_FILES: directory twice, head, segment, spare; one more while it
+ * rolls. A spare that is being made is not counted. */
+enum { HF_LOG_FILES = 5 };
+int hf_log_files(struct hf_log *log);
 /* BEGIN(incarnation, start): durable before it returns. Voids records >= start of older incarnations; the next
  * append rolls. */
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn);

@@ -102,10 +102,10 @@ class Holdings:
         self.registry = Registry(state)
         self.logs = logs
         self.bells = bells
-        self.limits = StoreLimits(name)
         self.changes: Changes[SourceState] = Changes()
         options = topics.store.options
         self.drainer = Drainer(name, bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
+        self.limits = StoreLimits(name, self.drainer)
         self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
         self._began_ns = time.monotonic_ns()

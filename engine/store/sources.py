@@ -61,11 +61,11 @@ class SourceDesk:
         source, old = claimed
         if not old:
             try:
-                holdings.limits.require_room()
+                holdings.drain_thread(holdings.limits.require_room)
             except LimitReachedError:
                 holdings.registry.remove(source)  # first: nothing of it is kept, whatever is saved meanwhile
                 holdings.limits.make_room()
-                holdings.limits.require_room()
+                holdings.drain_thread(holdings.limits.require_room)
                 return self.register(client, request)
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)

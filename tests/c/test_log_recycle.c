@@ -1,4 +1,4 @@
-/* A memory log at its limit rolls into what it has: the same files, mapped as they were. */
+/* A memory log at its limit rolls into what it has: the same files, mapped as they were. What a log has open. */
 #include "log_kit.h"
 
 #include <sys/stat.h>
@@ -95,10 +95,43 @@ static void another_life_writes_the_same_files_again(void)
     }
 }
 
+static int open_files(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (readdir(d) != NULL) {
+        n++;
+    }
+    closedir(d);
+    return n;
+}
+
+static void a_log_counts_its_descriptors(void)
+{
+    for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
+        int own = kit_subdirectory(dir, level == HF_LEVEL_DISK ? "disk" : "memory"), others = open_files();
+        struct hf_log *log = kit_open(own, kit_config(level, 16384, 16384, 65536));
+        CHECK_EQ(hf_log_files(log), open_files() - others);
+        CHECK_EQ(hf_log_prepare(log), 1);
+        CHECK_EQ(hf_log_files(log), HF_LOG_FILES - 1); /* the first segment comes with the first message */
+        for (uint64_t n = 0; n < 3000; n += 100) {     /* with rolls, and segments that go */
+            kit_append(log, n, 100, 90, 0);
+            CHECK_EQ(hf_log_sync(log), HF_OK);
+            hf_log_prepare(log);
+            CHECK_EQ(hf_log_files(log), HF_LOG_FILES);
+            CHECK_EQ(hf_log_files(log), open_files() - others);
+        }
+        hf_log_close(log);
+        CHECK_EQ(open_files(), others);
+        close(own);
+    }
+}
+
 int main(void)
 {
     dir = kit_directory();
     RUN(a_full_memory_log_makes_neither_files_nor_mappings);
     RUN(another_life_writes_the_same_files_again);
+    RUN(a_log_counts_its_descriptors);
     return 0;
 }

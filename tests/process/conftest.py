@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.changing_stores import received, sent
 from support.command_line import Program
+from support.limited_store import MOST, LimitedStore
 from support.receiving import SHORT
 from support.stalled_store import Scene
 from support.whole_parts import check_parts
@@ -64,6 +65,20 @@ def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)
     monkeypatch.setattr(register.SourceRegister.settle, "__defaults__", (SHORT,))
     return domain
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Callable[..., LimitedStore]]:
+    started: list[LimitedStore] = []
+
+    def begin(soft: int = MOST, hard: int = MOST) -> LimitedStore:
+        started.append(LimitedStore(tmp_path, soft, hard))
+        return started[-1]
+
+    yield begin
+    for store in started:
+        store.process.terminate()
+        store.process.wait(SHORT)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support.command_line import COMMAND, SHORT, Program, run, stat
+from support.command_line import SHORT, Program, run, stat
+from support.limited_store import MOST, OPTIONS, LimitedStore, named
 
 import holdfast as hf
 from holdfast.engine.control import wire
@@ -23,57 +24,8 @@ from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store.limits import FILES_KEPT, FILES_LAST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-MOST = 256
-OPTIONS = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 16}
-
-
-class LimitedStore:
-    """A store process with this limit of descriptors, soft and hard; what it logs is in a file."""
-
-    def __init__(self, directory: Path, soft: int, hard: int) -> None:
-        self.log = directory / "a.log"
-        command = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", *COMMAND, "store", "run"]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*command, "--name", "a", "--dir", str(directory / "a")], stdout=subprocess.DEVNULL, stderr=log
-            )
-        self.said("store a is ready")
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def said(self, what: str) -> list[str]:
-        """The lines of its log with this, waited for."""
-        deadline = time.monotonic() + SHORT
-        while not (found := self.lines(what)):
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)
-        return found
-
-    def lines(self, what: str) -> list[str]:
-        return [line for line in self.log.read_text().splitlines() if what in line]
-
-    def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
-
-
-@pytest.fixture
-def limited(tmp_path: Path) -> Iterator[Callable[..., LimitedStore]]:
-    started: list[LimitedStore] = []
-
-    def begin(soft: int = MOST, hard: int = MOST) -> LimitedStore:
-        started.append(LimitedStore(tmp_path, soft, hard))
-        return started[-1]
-
-    yield begin
-    for store in started:
-        store.process.terminate()
-        store.process.wait(SHORT)
 
 
 def one_message(ctx: hf.Context, topic: str) -> None:
@@ -94,11 +46,6 @@ def until_refused(ctx: hf.Context, stack: contextlib.ExitStack, most: int = 100)
         stack.enter_context(src)
         src.wait_stable(src.send(src.topic.encode()), SHORT)
     raise AssertionError(f"{most} sources were taken")
-
-
-def named(text: str, pid: int, most: int = MOST) -> None:
-    assert re.search(rf"RLIMIT_NOFILE of process {pid} is {most}, \d+ are used", text), text
-    assert "ulimit -n" in text
 
 
 def test_a_store_at_its_limit_names_it_and_the_sources_that_are_there_go_on(

@@ -21,6 +21,7 @@ from holdfast.engine.errors import ReadOnlyError
 from holdfast.engine.native.limits import Use
 from holdfast.engine.store import limits, rounds, shelf
 from holdfast.engine.store.holdings import Holdings
+from holdfast.engine.store.limits import Owed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ def limited(store: ThreadStore, used: list[int], monkeypatch: pytest.MonkeyPatch
     open_ = store.store.drainer.repositories
     use = partial(Use, "RLIMIT_NOFILE", "process 1", most=100, remedy="raise it")
     monkeypatch.setattr(limits, "descriptors", lambda: use(used=used[0] + len(open_)))
+    monkeypatch.setattr(store.store.holdings.limits, "_owed", lambda: Owed(0, 0))
 
 
 def test_a_source_for_which_there_is_no_room_is_taken_when_another_one_is_over(
