@@ -236,6 +236,13 @@ class Holdings:
             self.limits.make_room()
             return self.drain_thread(lambda: self._open_again(source))
 
+    def has_room(self) -> bool:
+        """A log may be opened that is not open; if need be, others are closed first."""
+        if self.drain_thread(self.limits.has_room):
+            return True
+        self.limits.make_room()
+        return self.drain_thread(self.limits.has_room)
+
     def take_down(self, source: SourceState) -> bool:
         """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.
         False: the disk is full, or a limit reached, for the next log, too."""

@@ -72,6 +72,14 @@ class StoreLimits:
         if mapped is not None and mapped.most - mapped.used - owes.mappings < MAPPINGS_KEPT:
             raise _refusal(_said(mapped, owes.mappings), mapped, "no new log is opened", MAPPINGS_KEPT, errno.ENOMEM)
 
+    def has_room(self) -> bool:
+        """The same; False where that raises."""
+        try:
+            self.require_room()
+        except LimitReachedError:
+            return False
+        return True
+
     def door(self) -> LimitReachedError | None:
         """Why a client that has just come is turned away; None: it is let in. The control thread."""
         files, owes = self._look(self._ask)

@@ -108,6 +108,15 @@ class Shelf:
         if not closed:
             self._full_ns = now + SOON_NS
 
+    def may_change(self) -> bool:
+        """At a limit: a log that is open may be closed soon. Nobody holds its source, nor a receiver of it;
+        or its source has not begun, and may give up."""
+        held = {key.source for client in self._clients for key in client.holds}
+        return any(
+            not each.source.incarnation or (each.source.uuid not in held and self._may_be_shelved(each))
+            for each in self._holdings.open_ones()
+        )
+
     # Putting away -------------------------------------------------------------------------------------------
 
     def _put_away(self, now_ns: int, most_idle: int) -> int:

@@ -64,8 +64,8 @@ class SourceDesk:
                 holdings.drain_thread(holdings.limits.require_room)
             except LimitReachedError:
                 holdings.registry.remove(source)  # first: nothing of it is kept, whatever is saved meanwhile
-                holdings.limits.make_room()
-                holdings.drain_thread(holdings.limits.require_room)
+                if not holdings.has_room():
+                    raise
                 return self.register(client, request)
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)

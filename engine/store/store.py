@@ -15,6 +15,7 @@ import contextlib
 import errno
 import logging
 import math
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +43,7 @@ from ..native.runtime import Path, os, secrets, selectors, socket, threading, ti
 from ..native.sync import sync_way
 from ..options.store_config import StoreConfig, check_config
 from . import acks, answers
+from .admission import Admission
 from .clients import Client, Clients
 from .expiry import Expiry
 from .guard import StoreGuard
@@ -111,6 +113,7 @@ class Store:
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
         self._expiry = Expiry(self.holdings, self._clients, self.sources, self.receivers, self._stands_in)
         self._shelf = Shelf(self.holdings, self._clients)
+        self._admission = Admission(self.holdings.has_room, self._shelf.may_change)
         self._stop = threading.Event()
         self._waker, self._waked = socket.socketpair()
         self._selector.register(self._waked, selectors.EVENT_READ, "stop")
@@ -203,7 +206,7 @@ class Store:
                     self._accept()
                 elif key.data is None:
                     self._serve(key.fd)
-            for client, request in self.sources.retry():
+            for client, request in chain(self.sources.retry(), self._admission.due(time.monotonic_ns())):
                 self._handle(client, request)
             if self._deaf_until and time.monotonic() >= self._deaf_until:
                 self._deaf_until = 0.0
@@ -212,7 +215,8 @@ class Store:
 
     def _left_s(self) -> float:
         """Until something is due."""
-        due_s = min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s, self._shelf.due_s, self._deaf_until or math.inf)
+        wakes = self._expiry.due_s, self._shelf.due_s, self._admission.due_s, self._deaf_until or math.inf
+        due_s = min(self._saved_at + SAVE_ACKS_S, *wakes)
         return max(0.0, due_s - time.monotonic())
 
     def _look_after(self) -> None:
@@ -349,7 +353,11 @@ class Store:
             text = f"at store {self.config.name} {error.args[0]}; {error.hint}"
             answer = wire.Refused(request.id, _code(request, "failed"), text, error.pid)
         except (Error, OSError) as error:
+            limit = named(error)
+            if isinstance(limit, LimitReachedError) and self._admission.wait(client, request, time.monotonic_ns()):
+                return
             answer = self._failed(request.id, request, error)
+        self._admission.answered(client, request)
         if answer is not None:
             self._clients.send(client, answer)
 
@@ -393,6 +401,7 @@ class Store:
             case wire.ListSources():
                 return sources.listed(client, request)
             case wire.Leave():
+                self._admission.leave(client, request)
                 desk = sources if request.role == "source" else receivers
                 return desk.leave(client, request)
             case wire.Deregister():

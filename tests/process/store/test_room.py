@@ -19,7 +19,7 @@ from holdfast.engine.control import wire
 from holdfast.engine.control.request import FIRST, ask
 from holdfast.engine.errors import ReadOnlyError
 from holdfast.engine.native.limits import Use
-from holdfast.engine.store import limits, rounds, shelf
+from holdfast.engine.store import admission, limits, rounds, shelf
 from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.limits import Owed
 
@@ -70,6 +70,57 @@ def test_a_source_for_which_there_is_no_room_is_taken_when_another_one_is_over(
         assert any(is_shelved(store, uuid) for uuid in uuids)
         assert not is_shelved(store, lives.uuid)
         lives.wait_stable(lives.send(b"goes on"), SHORT)
+
+
+def test_a_source_waits_for_room_where_there_soon_is_some_and_nobody_waits_with_it(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    monkeypatch.setattr(admission, "WAIT_NS", 1 << 62)
+    store = run_store("a", "disk")
+    limited(store, used, monkeypatch)
+    live = {**SOURCE, "ume_store_name": ["a"]}
+    with hf.Context() as ctx, ctx.source("quotes", options={**live, "ume_session_id": 100}) as lives:
+        lives.wait_registered(SHORT)
+        with monkeypatch.context() as busy:
+            busy.setattr(shelf, "_is_whole", lambda *_: False)  # as while they are looked through
+            uuids = [over(ctx, session) for session in range(1, 9)]
+            seen: list[object] = []
+            late = ctx.source("quotes", options={**live, "ume_session_id": 101}, on_event=seen.append)
+            until("it waits", lambda: bool(store.store._admission._waiting))
+            lives.wait_stable(lives.send(b"goes on"), SHORT)
+            with ctx.receiver("quotes") as rcv:
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+            assert not any(is_shelved(store, uuid) for uuid in uuids)
+        with late:
+            late.wait_registered(SHORT)
+            late.wait_stable(late.send(b"came late"), SHORT)
+        assert not any(isinstance(event, hf.events.source.RegistrationError) for event in seen)
+        assert store.store._admission._waiting == {}
+
+
+def test_a_source_for_which_no_room_comes_is_refused_by_name_when_it_has_waited(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    waited: list[bool] = []
+    wait = admission.Admission.wait
+
+    def noted(*given: object) -> bool:
+        waited.append(wait(*given))  # type: ignore[arg-type]
+        return waited[-1]
+
+    monkeypatch.setattr(admission.Admission, "wait", noted)
+    monkeypatch.setattr(admission, "WAIT_NS", 1)
+    monkeypatch.setattr(shelf, "_is_whole", lambda *_: False)
+    store = run_store("a", "disk")
+    limited(store, used, monkeypatch)
+    with hf.Context() as ctx:
+        for session in range(1, 10):
+            over(ctx, session)
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as late:
+            with pytest.raises(hf.RegistrationError, match="RLIMIT_NOFILE of process 1 is 100, 69 are used"):
+                late.wait_registered(SHORT)
+            assert waited[:2] == [True, False]
 
 
 def test_a_log_for_which_there_is_no_room_is_opened_when_another_source_is_over(
