@@ -17,6 +17,7 @@
 
 #include "base/atomic.h"
 #include "base/failpoint.h"
+#include "base/proc.h"
 #include "base/status.h"
 
 enum { DIRECTORIES = 1024, FORGET_AT = 256, PATH_BYTES = 32, CLAIM_BITS = 16, CLAIM_MASK = 0xffff };
@@ -356,13 +357,19 @@ int64_t hf_process_note(int domain_fd, const uint8_t *text, uint64_t bytes)
 }
 
 /* The lock file is gone, so pid and start time decide. A process that cannot even see itself in /proc proves
- * nothing. */
+ * nothing, nor does one that cannot open the other's file there. */
 static int64_t alive_by_start(uint32_t pid, uint64_t start)
 {
-    if (pid == 0 || start == 0 || hf_process_start((uint32_t)getpid()) == 0) {
+    uint64_t own, found;
+    if (pid == 0 || start == 0) {
         return HF_ERRNO - ENOENT;
     }
-    return hf_process_start(pid) == start;
+    int64_t status = hf_proc_start((uint32_t)getpid(), &own);
+    if (status != HF_OK) {
+        return status;
+    }
+    status = hf_proc_start(pid, &found);
+    return status == HF_OK ? found == start : status == HF_ERRNO - ENOENT ? 0 : status;
 }
 
 /* 1: *holder is the pid of who holds the lock of `owner`, another process; 0: it is free; HF_ERRNO - errno. */
@@ -404,73 +411,6 @@ int64_t hf_process_pid(int domain_fd, uint64_t owner)
     }
     pid_t holder = 0;
     return ask_lock(domain_fd, owner, &holder) == 1 && holder > 0 ? holder : 0;
-}
-
-/* The first `size - 1` bytes of a small file in /proc, NUL-terminated. Returns their number, 0 on failure. */
-static size_t read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return 0;
-    }
-    ssize_t got;
-    do {
-        got = read(fd, text, size - 1);
-    } while (got < 0 && errno == EINTR);
-    close(fd);
-    if (got < 0) {
-        got = 0;
-    }
-    text[got] = '\0';
-    return (size_t)got;
-}
-
-uint64_t hf_process_start(uint32_t pid)
-{
-    char path[PATH_BYTES];
-    char text[1024];
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    if (pid == 0 || read_text(path, text, sizeof(text)) == 0) {
-        return 0;
-    }
-    char *rest = strrchr(text, ')'); /* the command's name, field 2, may itself hold spaces and parentheses */
-    if (rest == NULL) {
-        return 0;
-    }
-    char state = '\0';
-    long long threads = 0;
-    unsigned long long start = 0;
-    /* Fields 3, 20 and 22 of proc_pid_stat(5). */
-    if (sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld %*s %llu", &state,
-               &threads, &start) != 3) {
-        return 0;
-    }
-    /* A main thread that left by pthread_exit shows as a zombie while its other threads run on. */
-    int dead = state == 'X' || (state == 'Z' && threads <= 1);
-    return dead ? 0 : start;
-}
-
-int64_t hf_boot_id(uint8_t *out16)
-{
-    char text[64];
-    if (read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)) == 0) {
-        return HF_ERRNO - ENOENT;
-    }
-    memset(out16, 0, 16);
-    int digits = 0;
-    for (const char *at = text; *at != '\0' && *at != '\n'; at++) {
-        const char *hex = "0123456789abcdef";
-        const char *digit = strchr(hex, *at);
-        if (*at == '-') {
-            continue;
-        }
-        if (digit == NULL || digits == 32) {
-            return HF_DAMAGED;
-        }
-        out16[digits / 2] = (uint8_t)(out16[digits / 2] << 4 | (digit - hex));
-        digits++;
-    }
-    return digits == 32 ? HF_OK : HF_DAMAGED;
 }
 
 /* ---- membarrier ---- */

@@ -38,7 +38,7 @@ int hf_process_forked(uint64_t token);     /* 1: `token` (low bits ignored) is n
 int64_t hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t start);
 int64_t hf_process_pid(int domain_fd, uint64_t owner); /* of the process that `owner` names, as its lock tells; 0: dead, or not known */
 uint64_t hf_process_start(uint32_t pid);   /* start time in clock ticks since boot; 0 if there is no such process (or a zombie) */
-int64_t hf_boot_id(uint8_t *out16);
+int64_t hf_boot_id(uint8_t *out16);        /* HF_OK; HF_ERRNO - errno: /proc cannot be read now; HF_DAMAGED: it says something else */
 /* Registers this process as a waker; once per process, again after fork. 1 membarrier works, 0 it does not: wakers fence. */
 int hf_wait_setup(void);
 /* cffi: end */

@@ -161,8 +161,17 @@ static void who_cannot_see_itself_in_proc_declares_nobody_dead(void)
     CHECK_EQ(hf_process_alive(domain, nobody, pid, start), 1);
     CHECK_EQ(hf_process_alive(domain, nobody, pid, start + 1), 0);
     CHECK_EQ(hf_process_alive(domain, nobody, pid, 0), HF_ERRNO - ENOENT);
-    fault_at(OPEN, 1, EACCES);
-    CHECK_EQ(hf_process_alive(domain, nobody, pid, start + 1), HF_ERRNO - ENOENT);
+    CHECK_EQ(hf_process_alive(domain, nobody, 1 << 30, start), 0); /* no process has such a pid */
+    for (int nth = 1; nth <= 2; nth++) {                           /* its own file, then the other's */
+        static const int errors[] = {EACCES, EMFILE, ENFILE};
+        for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+            fault_at(OPEN, nth, errors[i]);
+            CHECK_EQ(hf_process_alive(domain, nobody, pid, start + 1), HF_ERRNO - errors[i]);
+            CHECK(fault_over());
+        }
+    }
+    fault_at(READ, 2, ESRCH); /* it has ended since the open */
+    CHECK_EQ(hf_process_alive(domain, nobody, pid, start), 0);
     CHECK(fault_over());
 }
 
@@ -214,6 +223,14 @@ static void only_32_hex_digits_are_a_boot_id(void)
     }
     tell("");
     CHECK_EQ(hf_boot_id(id), HF_ERRNO - ENOENT);
+    static const int errors[] = {ENOENT, EMFILE, ENFILE}; /* named by who is told, with the limit */
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        fault_at(OPEN, 1, errors[i]);
+        CHECK_EQ(hf_boot_id(id), HF_ERRNO - errors[i]);
+        CHECK(fault_over());
+    }
+    fault_at(READ, 1, EIO);
+    CHECK_EQ(hf_boot_id(id), HF_ERRNO - EIO);
     tell("01234567-89ab-cdef-0123-456789abcdef");
     CHECK_EQ(hf_boot_id(id), HF_OK);
     CHECK_EQ(memcmp(id, "\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef", 16), 0);

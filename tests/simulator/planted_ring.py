@@ -146,7 +146,7 @@ DEATH: dict[str, tuple[Patch, ...]] = {
     ),
     "silence_is_death": (
         Patch(
-            PROCESS,
+            "csrc/base/proc.c",
             "    int dead = state == 'X' ||",
             "    int dead = state == 'T' || state == 'X' ||",
         ),

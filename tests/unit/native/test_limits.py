@@ -14,7 +14,7 @@ import pytest
 from holdfast.engine.errors import LimitReachedError, SharedMemoryFullError, SystemCallError
 from holdfast.engine.memory.domain import open_object
 from holdfast.engine.native import limits, status
-from holdfast.engine.native.core import lib
+from holdfast.engine.native.core import ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +57,14 @@ def test_no_descriptor_names_the_limit_its_value_and_the_remedy() -> None:
     assert "LimitNOFILE" in error.hint
     again = copy.copy(error)  # as pickle makes it again
     assert (str(again), again.limit) == (str(error), error.limit)
+
+
+def test_who_cannot_read_which_boot_this_is_without_descriptors_is_told_the_limit() -> None:
+    boot = ffi.new("uint8_t[16]")
+    with no_descriptors() as most:
+        error = status.error_of(lib.hf_boot_id(boot), what="the board")
+    assert isinstance(error, LimitReachedError)
+    assert (error.limit, error.value) == ("RLIMIT_NOFILE", most)
 
 
 def test_the_machines_table_of_files_is_named() -> None:
