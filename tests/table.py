@@ -24,6 +24,7 @@ BESIDE = {
     "engine/client/liveness_driver.py": "process/client/test_liveness.py",
     "engine/control/fields.py": "unit/control/test_packet_sizes.py unit/control/test_undecodable.py",
     "engine/control/listing.py": "process/receiver/test_finished.py unit/control/test_packet_sizes.py",
+    "engine/receiver/ack_controller.py": "process/receiver/test_ack_only.py process/receiver/test_visits.py",
     "engine/receiver/finished.py": "process/receiver/test_finished.py",
     "engine/receiver/finished_source.py": "process/receiver/test_finished.py",
     "engine/control/grants.py": "process/source/test_votes.py unit/control/test_packet_sizes.py",

@@ -36,7 +36,8 @@ ASKED_AGAIN_S = 2.0
 """A refusal that is not repeated within this time is over: while the store is asked again, it says
 nothing."""
 STORES_S = 5.0
-"""How long the first question waits for stores that do not answer."""
+"""How long the first question waits for stores that do not answer: none of its sources is registered
+meanwhile."""
 LOOK_S = 0.02
 
 
@@ -52,6 +53,8 @@ class Session:
         self.context = Context(options.domain, session_id=options.session, name=options.query_name or "spark")
         self.receiver = AckOnlyReceiver(self.context, *_selection(options), chosen=())
         self._joined: set[bytes] = set()
+        self._said: dict[bytes, int] = {}
+        """What was acknowledged."""
         self._refused: tuple[Exception, float, float] | None = None
         """What a store says, since when, and when it last did (monotonic, seconds)."""
 
@@ -65,10 +68,12 @@ class Session:
         """
         new = sources - self._joined
         self.receiver.choose(new)
-        deadline = time.monotonic() + (STORES_S if new else 0)
+        deadline, before = time.monotonic() + (STORES_S if new else 0), len(sources) + 1
         while True:
             missing = sources - self.receiver.acknowledged().keys()
             now = time.monotonic()
+            if new and len(missing) < before:  # of thousands that are over, a few are registered at a time
+                deadline, before = now + STORES_S, len(missing)
             waits = self._is_refused(missing, now)
             if not missing or (not waits and now >= deadline):
                 break
@@ -98,12 +103,27 @@ class Session:
         back."""
         try:
             for source, number in below.items():
-                self.receiver.acknowledge_below(source, number)
+                if number > self._said.get(source, 0):
+                    self.receiver.acknowledge_below(source, number)
+                    self._said[source] = number
         except (Error, OSError):
             _log.exception("session %#x: an acknowledgement failed; the next one covers it", self.context.session_id)
 
+    def settle(self) -> None:
+        """What was acknowledged is where it outlives this process, as far as the stores answer.
+
+        A source that it is registered with has it at once. With one that is over it registers for that.
+        """
+        deadline, before = time.monotonic() + STORES_S, self.receiver.pending if self._said else 0
+        while before and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            pending = self.receiver.pending
+            if pending < before:
+                deadline, before = time.monotonic() + STORES_S, pending
+
     def close(self) -> None:
         """Frees the session for its next life at once. Idempotent."""
+        self.settle()
         self.context.close()
 
 

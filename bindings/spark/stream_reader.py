@@ -369,6 +369,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._session is not None:
             uuids = {name: bytes.fromhex(uuid) for uuid, name in self._names.items()}
             self._session.acknowledge({uuids[name]: number for name, number in positions.items() if name in uuids})
+            if self._drains:  # Spark may end this process as soon as it has its answer
+                self._session.settle()
 
 
 def _uuid_part(key: str) -> str:

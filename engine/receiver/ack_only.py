@@ -10,27 +10,27 @@ far that holds now is decided here at every tick:
   stores take acknowledgements as the older incarnation's, and cut them off where the new one begins; with the
   next tick they count in full.
 
-A source without stores has nobody who keeps acknowledgements, so there is no registration with it.
+A source without stores has nobody who keeps acknowledgements, so there is no registration with it. With one
+that is over it is registered as long as something of it is not acknowledged, and with few of these at a time
+(visits.py): their stores have closed the logs, and open them for who registers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, UsageError
-from ..log.info_file import published_below
-from ..native.core import lib
-from ..native.runtime import os
-from ..rules.start_and_gap import Start
-from .delivery_controller import DeliveryController
+from .ack_controller import AckController
 from .receiver import Receiver
+from .visits import VisitLeaving, Visits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..control.host import Host
     from ..memory.discovery import Found
+    from .delivery_controller import DeliveryController
 
 __all__ = ["AckOnlyReceiver"]
 
@@ -65,16 +65,31 @@ class AckOnlyReceiver(Receiver):
         self.read_below: dict[bytes, int] = {}
         """uuid of a source -> everything below this number may be acknowledged."""
         self._chosen = set(chosen) if chosen is not None else None
+        self._passed: dict[bytes, Found] = {}
+        """Sources that are not over, and not chosen: a store tells of each once."""
+        self.finished: Visits = Visits(self, self._session_id)
+        self._leaving = VisitLeaving(self.finished)
         context.add_receiver(self)
 
     def choose(self, sources: Collection[bytes]) -> None:
         """Registers with these sources, too, as soon as they are found; of a receiver of every source they
         are among them."""
         with self.context.turning():
-            if self._chosen is not None and not self._chosen.issuperset(sources):
-                self._chosen.update(sources)
-                self._asked.clear()  # what a store has told of them was passed over
-                self.context.wake()
+            if self._chosen is None or self._chosen.issuperset(sources):
+                return
+            new = set(sources) - self._chosen
+            self._chosen |= new
+            for uuid in new:
+                passed = self._passed.pop(uuid, None)
+                if passed is not None and not self.finished.is_over(uuid):
+                    self._found(passed)
+                else:
+                    self.finished.consider(uuid)
+        self.context.wake()
+
+    def is_chosen(self, uuid: bytes) -> bool:
+        """It registers with this source."""
+        return self._chosen is None or uuid in self._chosen
 
     def acknowledge_below(self, source: bytes, number: int) -> None:
         """Everything of the source with the uuid ``source`` below ``number`` is processed for good.
@@ -98,11 +113,41 @@ class AckOnlyReceiver(Receiver):
                 controller = self._all.get(source)
                 if controller is not None:
                     controller.acknowledge()
+                else:
+                    self._come_back(source)
+
+    def _come_back(self, uuid: bytes) -> None:
+        """More of a source is to be acknowledged that was left, or is over."""
+        left = self.finished.left.get(uuid)
+        if self.finished.is_over(uuid):
+            self.finished.consider(uuid)
+        elif left is not None:
+            self._found(left.found)
+        self.context.wake()
 
     def acknowledged(self) -> dict[bytes, int]:
-        """uuid of each source that it is registered with -> first number that is not acknowledged."""
+        """uuid of each source in which the session has a position -> first number that is not acknowledged.
+
+        These are the sources that it is registered with, those that it has left, and those that are over and
+        were acknowledged to the end before.
+        """
         with self.context.turning():
-            return {each.uuid: each.acked for each in self._all.values() if isinstance(each, _AckOnly) and each.ready}
+            ready = {
+                each.uuid: each.acked for each in self._all.values() if isinstance(each, AckController) and each.ready
+            }
+            return {uuid: acked for uuid, acked in self.finished.positions().items() if uuid not in self._all} | ready
+
+    @property
+    def pending(self) -> int:
+        """Sources that it is about to register with because they are over, or were left, and something is to
+        be acknowledged: as long as that takes, an acknowledgement is in this process alone."""
+        with self.context.turning():
+            if self.closed:
+                return 0
+            left = [uuid for uuid in self.finished.left if uuid in self._all]
+            return self.finished.pending + sum(
+                not self.finished.is_over(uuid) and not cast("AckController", self._all[uuid]).ready for uuid in left
+            )
 
     def refusal(self, sources: Collection[bytes]) -> Exception | None:
         """Why a store refuses the registration with one of ``sources`` for as long as nothing changes, or why
@@ -117,76 +162,14 @@ class AckOnlyReceiver(Receiver):
             lasting = [refusal for refusal in said if refusal.code != "unknown_source"]
             return refusal_error(lasting[0]) if lasting else None
 
-    takes_all = False
-
     def new_controller(self, found: Found) -> DeliveryController:
         """Driver: without a feed."""
-        return _AckOnly(self, found, self.read_below)
+        return AckController(self, found, self.read_below)
 
     def _found(self, found: Found) -> None:
-        if found.stores and (self._chosen is None or found.uuid in self._chosen):
-            super()._found(found)
-
-
-class _AckOnly(DeliveryController):
-    """One source of an AckOnlyReceiver; all of it under ``Context.turning``."""
-
-    def __init__(self, receiver: AckOnlyReceiver, found: Found, read_below: dict[bytes, int]) -> None:
-        super().__init__(receiver, found)
-        self._read_below = read_below
-
-    @property
-    def ready(self) -> bool:
-        """It is registered, and its line counts."""
-        return self.window is not None and self.board is not None
-
-    @property
-    def acked(self) -> int:
-        """First number that is not acknowledged."""
-        assert self.board is not None
-        return int(lib.hf_board_line_at(self.board.handle, self.line).ack)
-
-    def _start(self, low: int, high: int) -> Start:
-        """At what was acknowledged. Late join, ``retransmit_request_maximum`` and the program's callback say
-        where delivery starts, and would acknowledge what was never read."""
-        return Start(min(low, high + 1), limited=False, clamped=low > high + 1)
-
-    def _open(self, start: int, live_from: int, *, skips: bool) -> None:
-        """No feed, and a window that is always settled: the context's thread sleeps."""
-        self.window = self.receiver.new_window(start)
-
-    def _cover(self, position: int, start: int) -> None:
-        """From now on the line counts: what was said before goes with it."""
-        super()._cover(position, position)  # nothing is delivered, so nothing is skipped
-        self.acknowledge()
-
-    def acknowledge(self, slot: int = -1, number: int | None = None) -> None:
-        """What may be acknowledged, as far as it holds now. See the module."""
-        board = self.board
-        if board is None or not self.ready or self.registrar.deregistration is not None:
+        if not found.stores:
             return
-        with self._acking:
-            if self._left or self.receiver.context.fence is not None:
-                return
-            self._begun = max(self._begun, self.known_begin())
-            self._rebase()
-            wanted = self._read_below.get(self.uuid, 0)
-            if wanted > self.acked:
-                ack = min(wanted, self._published())
-                lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, ack)
-
-    def _published(self) -> int:
-        """First number that is not published: neither in the ring, nor in a log, nor known to a store that
-        answered."""
-        return max(self._high(0) + 1, published_below(self._begun, self.registrar.log_paths()))
-
-    def report(self, now_ns: int) -> None:
-        """A heartbeat for ``stat``; nothing is delivered."""
-        if self.board is not None and self.ready:
-            lib.hf_board_line_at(self.board.handle, self.line).heartbeat_ns = now_ns
-
-    def gone(self) -> bool:
-        """The source was deregistered: neither a ring nor a log of it is left."""
-        paths = self.registrar.log_paths()
-        known = self.ready and not self.watch.ring and bool(paths)
-        return known and not any(os.path.isdir(path) for path in paths)
+        if self.is_chosen(found.uuid):
+            super()._found(found)
+        else:
+            self._passed[found.uuid] = found

@@ -112,6 +112,9 @@ class _Said:
 class Finished:
     """See the module."""
 
+    at_once = 1
+    """Sources that it is registered with to read them."""
+
     def __init__(self, receiver: ReaderPort, session_id: int) -> None:
         self._receiver = receiver
         self._session_id = session_id
@@ -243,7 +246,7 @@ class Finished:
             controller = FinishedSource(
                 receiver, said.found, said.low, said.following, receiver.resumed(uuid), before, said.logs, rings=rings
             )
-        elif going:
+        elif len(going) >= self.at_once:
             return False
         else:
             controller = receiver.new_controller(said.found)
@@ -277,7 +280,6 @@ class Finished:
 
     def leave(self, controller: DeliveryController) -> None:
         """It is registered no more with this source, whose messages were delivered and acknowledged."""
-        assert controller.live is not None
         known = {
             name: Forgotten(answer.uuid, answer.registration_id, answer.source_registration_id, answer.flags)
             for name, answer in controller.registrar.granted()
@@ -285,7 +287,12 @@ class Finished:
         }
         for link, request in controller.leave_requests():  # a store that was away may have granted meanwhile
             link.ask(request, _ignore)
-        self._end(controller, controller.live.next, known)
+        self._end(controller, self._next_of(controller), known)
+
+    def _next_of(self, controller: DeliveryController) -> int:
+        """Where this receiver goes on when the source comes back."""
+        assert controller.live is not None
+        return controller.live.next
 
     def _end(self, controller: DeliveryController, following: int, known: dict[str, Forgotten]) -> None:
         uuid = controller.uuid

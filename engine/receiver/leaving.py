@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .delivery_controller import DeliveryController
     from .finished import Finished
 
-__all__ = ["Leaving"]
+__all__ = ["Leaving", "may_be_left"]
 
 IDLE_NS = 10_000_000_000
 """So long it stays: a source that ends and starts again finds its receivers there."""
@@ -41,14 +41,19 @@ class Leaving:
 
     def turn(self, controllers: list[DeliveryController], now_ns: int) -> None:
         """One look at all sources that the receiver is registered with."""
-        over = {each.uuid: each for each in controllers if each.uuid not in self._asked and _is_over(each)}
+        over = {
+            each.uuid: each
+            for each in controllers
+            if each.uuid not in self._asked and may_be_left(each) and self._is_done(each)
+        }
         for uuid in [uuid for uuid in self._ended if uuid not in over]:
             del self._ended[uuid]
         for uuid in over:
             self._ended.setdefault(uuid, now_ns)
         for place, (uuid, since_ns) in enumerate(list(self._ended.items())):
             crowded = place < len(self._ended) - IDLE_MAX
-            if crowded or now_ns - since_ns >= IDLE_NS or self._finished.is_over(uuid):
+            is_due = now_ns - since_ns >= IDLE_NS or self._finished.is_over(uuid)
+            if crowded or (is_due and not self._stays(over[uuid])):
                 self._part(over[uuid], now_ns)
         here = {each.uuid: each for each in controllers if each.registers}
         self._asked = {
@@ -66,13 +71,28 @@ class Leaving:
                     del self._asked[each.uuid]
                     self._finished.leave(each)
 
-    def _part(self, controller: DeliveryController, now_ns: int) -> None:
+    def _is_done(self, controller: DeliveryController) -> bool:
+        """Everything that the source has was delivered and acknowledged."""
+        live, window, feed = controller.live, controller.window, controller.feed
+        if live is None or window is None or feed is None or not live.ended or live.ring is not None:
+            return False
+        return window.settled and window.ack >= live.next == feed.next
+
+    def _stays(self, controller: DeliveryController) -> bool:
+        """It leaves only where there are too many."""
+        return False
+
+    def _has_parted(self, controller: DeliveryController) -> bool:
+        """Nothing is delivered from there any more. Else that is asked for."""
         live = controller.live
         assert live is not None
         if not live.parting:
             live.parted = False  # an answer to an earlier question
             live.parting = True
-        if not live.parted:
+        return live.parted
+
+    def _part(self, controller: DeliveryController, now_ns: int) -> None:
+        if not self._has_parted(controller):
             return
         controller.acknowledge()
         del self._ended[controller.uuid]
@@ -87,10 +107,8 @@ def _answered(waiting: set[StoreLink], link: StoreLink, _: object) -> None:
     waiting.discard(link)
 
 
-def _is_over(controller: DeliveryController) -> bool:
-    live, window, feed = controller.live, controller.window, controller.feed
-    if live is None or window is None or feed is None or not live.ended or live.ring is not None:
-        return False
+def may_be_left(controller: DeliveryController) -> bool:
+    """The source has ended, and no store would forget this receiver."""
     if not controller.registers or controller.streaming or controller.watch.ring or controller.board is None:
         return False
     if controller.registrar.deregistration is not None or controller.receiver.context.fence is not None:
@@ -99,4 +117,4 @@ def _is_over(controller: DeliveryController) -> bool:
     # One that comes back to a receiver-paced source without a session begins where that stands by then.
     paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in answers)
     kept = all(answer.may_leave for answer in answers)  # else a store would forget it while it lives
-    return window.settled and window.ack >= live.next == feed.next and not paced and kept
+    return not paced and kept

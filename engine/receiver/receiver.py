@@ -125,9 +125,6 @@ class Receiver(Gate):
         """Topic or pattern."""
         return self.topic if self.topic is not None else f"/{self.pattern}/"
 
-    takes_all = True
-    """It reads each source of its topic; False: it says which."""
-
     # The binding's ------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
@@ -243,7 +240,7 @@ class Receiver(Gate):
             self._list(link, sources[-1].uuid, since, mark)
         else:
             self._unanswered.discard(link)
-            if isinstance(answer, wire.Sources) and self.takes_all:
+            if isinstance(answer, wire.Sources):
                 self._marks[link] = link.welcome, mark
         for info in sources:
             # A store that has a log, and lost the state that named the others, names none: not known is not
@@ -255,7 +252,7 @@ class Receiver(Gate):
                     late_join=info.late_join, groups=Groups.told(info.sizes, info.groups) if info.groups else None,
                 )  # fmt: skip
                 known = self._all.get(info.uuid)
-                if self.takes_all and self.finished.takes(link.name, found, info, known):
+                if self.finished.takes(link.name, found, info, known):
                     continue
                 if known is not None:
                     known.found_again(found)
