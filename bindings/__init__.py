@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import events
-from .batch import Batch
-from .context import Context
-from .engine.client.context import ContextStats
 from .engine.errors import (
     CallableStoreError,
     ClosedError,
@@ -38,16 +34,20 @@ from .engine.errors import (
     UsageError,
     WouldBlockError,
 )
-from .engine.source.smart_source import SmartSource
-from .engine.source.source import Claim, InFlight, Source, SourceStats, StoreStats
-from .message import Ack, Message
-from .receiver import Receiver, ReceiverStats
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from . import events
+    from .batch import Batch
+    from .context import Context
+    from .engine.client.context import ContextStats
     from .engine.options.store_config import StoreConfig
     from .engine.options.topic_rules import TopicOptions
+    from .engine.source.smart_source import SmartSource
+    from .engine.source.source import Claim, InFlight, Source, SourceStats, StoreStats
+    from .message import Ack, Message
     from .reading import read
+    from .receiver import Receiver, ReceiverStats
     from .stores.callable_store import store_main, store_main_shutdown
     from .stores.spawn import StoreProcess, spawn_store
 
@@ -104,16 +104,30 @@ __all__ = [
 ]
 
 _LATE = {
+    "Ack": ".message",
+    "Batch": ".batch",
+    "Claim": ".engine.source.source",
+    "Context": ".context",
+    "ContextStats": ".engine.client.context",
+    "InFlight": ".engine.source.source",
+    "Message": ".message",
+    "Receiver": ".receiver",
+    "ReceiverStats": ".receiver",
+    "SmartSource": ".engine.source.smart_source",
+    "Source": ".engine.source.source",
+    "SourceStats": ".engine.source.source",
     "StoreConfig": ".engine.options.store_config",
     "StoreProcess": ".stores.spawn",
+    "StoreStats": ".engine.source.source",
     "TopicOptions": ".engine.options.topic_rules",
+    "events": ".events",
     "read": ".reading",
     "spawn_store": ".stores.spawn",
     "store_main": ".stores.callable_store",
     "store_main_shutdown": ".stores.callable_store",
 }
-"""Name -> module. A program that only sends and receives needs none of it: these are imported when they are
-asked for."""
+"""Name -> module. They are imported when they are asked for: a command that looks at a domain, or a program
+that only sends, needs few of them, and each takes its time."""
 
 
 def __getattr__(name: str) -> Any:
@@ -121,5 +135,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_LATE[name], __name__), name)
+    module = import_module(_LATE[name], __name__)
+    found = globals()[name] = module if name == "events" else getattr(module, name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,6 +19,7 @@ import typer
 from ..engine.errors import Error, UsageError
 from ..engine.printable import printable
 from .app import app
+from .asked import asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +116,7 @@ def command(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    code = typer.main.get_command(app).main(list(argv), prog_name="holdfast", standalone_mode=False)
+    code = typer.main.get_command(asked(app, argv)).main(list(argv), prog_name="holdfast", standalone_mode=False)
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 

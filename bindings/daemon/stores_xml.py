@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..engine.errors import ConfigError
 from ..engine.options.resolve import check_value, find
-from ..engine.options.store_config import PORT_MAX, StoreConfig, check_name, is_store_name, port_name
+from ..engine.options.store_config import StoreConfig
+from ..engine.options.store_names import PORT_MAX, check_name, is_store_name, port_name
 from ..engine.options.table import BY_ANY_NAME, CONTEXT, RECEIVER, SOURCE, STORE
 from ..engine.options.topic_rules import RESTORE_HOURS_MAX, TopicOptions, Topics
 from ..engine.options.unsupported import REMOVED, has_no_effect

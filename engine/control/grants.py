@@ -3,42 +3,13 @@ machines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from ..rules import registration as reg
-from ..rules.quorum import Groups
 from ..rules.reconcile import LogView
-from ..rules.reports import Configuration, Seen
+from ..rules.reports import Seen
 from . import wire
+from .configuration import configuration_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["configuration_of", "grant_of", "peer_log"]
-
-
-class Declared(Protocol):
-    """A list of stores as a grant or a store's state has it; empty before the first BEGIN."""
-
-    @property
-    def stores(self) -> Sequence[str]:
-        """Names, in the order of store indexes."""
-
-    @property
-    def groups(self) -> Sequence[int]:
-        """The group of each."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Of each group."""
-
-    @property
-    def intragroup(self) -> int:
-        """Index in quorum.INTRAGROUP."""
-
-    @property
-    def intergroup(self) -> int:
-        """Index in quorum.INTERGROUP."""
+__all__ = ["grant_of", "peer_log"]
 
 
 def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
@@ -46,22 +17,9 @@ def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
     return reg.Grant(
         answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
         answer.votes, answer.empty_votes, answer.opened, answer.peers, name, answer.flags, answer.lives, answer.promised,
-        tuple(map(_seen, answer.logs)), _configuration(answer), answer.excluded, answer.exclusions,
+        tuple(map(_seen, answer.logs)), configuration_of(answer), answer.excluded, answer.exclusions,
         answer.served,
     )  # fmt: skip
-
-
-def configuration_of(source: Declared) -> Configuration | None:
-    """What the last BEGIN declared at a store; None before the first one."""
-    return _configuration(source)
-
-
-def _configuration(said: Declared) -> Configuration | None:
-    if not said.stores:
-        return None
-    groups = said.groups if len(said.groups) == len(said.stores) else [0] * len(said.stores)
-    sizes = said.sizes if said.groups == groups else [len(said.stores)]
-    return Configuration(tuple(said.stores), Groups.told(sizes, groups, said.intragroup, said.intergroup))
 
 
 def peer_log(seen: Seen) -> wire.PeerLog:

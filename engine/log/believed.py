@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..control.grants import configuration_of
+from ..control.configuration import configuration_of
 from ..errors import CorruptionError, Error
 from ..native.runtime import Path
 from ..rules.exclusions import Said, in_force

@@ -32,7 +32,7 @@ from ..native.limits import named
 from ..native.private_directory import open_private, open_regular
 from ..native.runtime import OfProcess, Path, os, posix_ipc, shutil, threading
 from ..native.status import check
-from ..options.store_config import check_name
+from ..options.store_names import check_name
 from ..options.values import is_domain
 from .card import Card, HeldCard, prefix_of
 from .turn import take_turn

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..rules.registration import Refusal
+from ..rules.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

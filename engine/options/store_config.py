@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UsageError
+from .store_names import PORT_MAX, check_name, is_port
 from .topic_rules import TopicOptions, Topics
-from .values import NAME_MAX, STORE_NAME, is_domain
+from .values import is_domain
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-__all__ = ["PORT_MAX", "StoreConfig", "check_config", "check_name", "is_store_name", "port_name"]
+__all__ = ["StoreConfig", "check_config"]
 
-PORT_MAX = 65535
-_PORT_NAME = re.compile(r"127\.0\.0\.1:[1-9][0-9]{0,4}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -59,7 +58,7 @@ class StoreConfig:
             _check_path("cache", self.cache, self.name)
         if self.domain is not None:
             _check_domain(self.domain, self.name)
-        if self.port not in (None, 0) and not _is_port(self.port):
+        if self.port not in (None, 0) and not is_port(self.port):
             raise ConfigError(
                 f"port {self.port!r} of store {self.name}", hint=f"1 to {PORT_MAX}, or None or 0 for none"
             )
@@ -67,34 +66,6 @@ class StoreConfig:
             raise ConfigError(f"aliases {self.aliases!r} of store {self.name}", hint="a list of names")
         for alias in self.aliases:
             check_name(alias, f"alias of store {self.name}")
-
-
-def port_name(port: int) -> str:
-    """The name that a port is, as sources write it (option ume_store)."""
-    return f"127.0.0.1:{port}"
-
-
-def is_store_name(name: object) -> bool:
-    """A name that a store may have: letters, digits and ``_ . + -``, 31 at most; or ``127.0.0.1:PORT``."""
-    if not isinstance(name, str):
-        return False
-    if STORE_NAME.fullmatch(name):
-        return len(name) <= NAME_MAX
-    return _PORT_NAME.fullmatch(name) is not None and _is_port(int(name.partition(":")[2]))
-
-
-def check_name(name: object, what: str = "store name") -> None:
-    """Raises ConfigError unless it is a name that a store may have."""
-    if not is_store_name(name):
-        size = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > NAME_MAX else ""
-        raise ConfigError(
-            f"{what} {name!r}{size} is not a name",
-            hint=f"letters, digits and _ . + -, {NAME_MAX} at most, or 127.0.0.1:PORT",
-        )
-
-
-def _is_port(port: object) -> bool:
-    return isinstance(port, int) and not isinstance(port, bool) and 0 < port <= PORT_MAX
 
 
 def _check_path(what: str, path: object, name: str) -> None:

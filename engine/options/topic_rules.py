@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..rules.registration import Refusal
+from ..rules.refusal import Refusal
 from .resolve import find, resolve
 from .table import STORE, WHOLE_STORE
 

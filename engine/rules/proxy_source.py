@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .registration import Refusal
+from .refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set

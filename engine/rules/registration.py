@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import RegistrationError
+from .refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -94,23 +95,6 @@ class Grant:
         read. 0: it says nothing of its own one."""
         views = (each.view for each in self.seen if self.name and each.name == self.name)
         return next((view.incarnation for view in views if view is not None), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a store did not grant."""
-
-    code: str
-    text: str
-    pid: int = 0
-    since_ns: int = 0
-    registration_id: int = 0
-    session_id: int = 0
-
-    @property
-    def reason(self) -> str:
-        """Never empty: a store of another version may refuse without a word."""
-        return self.text or f"refused ({self.code or 'no reason given'})"
 
 
 # Actions ----------------------------------------------------------------------------------------------------

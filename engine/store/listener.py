@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..control import peer
 from ..errors import DirectoryInUseError, TurnHeldError
 from ..native.runtime import os, socket
-from ..options.store_config import is_store_name, port_name
+from ..options.store_names import is_store_name, port_name
 from ..options.values import STORE_NAME
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..control.grants import configuration_of
+from ..control.configuration import configuration_of
 from ..errors import CorruptionError, Error
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from datetime import datetime
+from functools import lru_cache
 from importlib import metadata, util
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ LOGIND = [
     *("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d"),
 ]
 """The later one wins."""
+PREAMBLE, PREAMBLE_BYTES = ffi.typeof("struct hf_preamble *"), ffi.sizeof("struct hf_preamble")
 ORPHAN_NS = 60_000_000_000
 HARDLINKS = "/proc/sys/fs/protected_hardlinks"
 SYSTEM_UID_MAX = 999
@@ -173,19 +175,24 @@ def _foreign_layout(path: str, kind: int) -> bool | None:
     except (Error, OSError):
         return None
     try:
-        data = os.read(fd, ffi.sizeof("struct hf_preamble"))
+        data = os.read(fd, PREAMBLE_BYTES)
     finally:
         os.close(fd)
-    if len(data) < ffi.sizeof("struct hf_preamble"):
+    if len(data) < PREAMBLE_BYTES:
         return False
-    preamble = ffi.cast("struct hf_preamble *", ffi.from_buffer(data))
-    ours = [(lib.hf_layout_version(kind), lib.hf_struct_hash(kind))]
+    preamble = ffi.cast(PREAMBLE, ffi.from_buffer(data))
+    said = preamble.layout_version, preamble.struct_hash, preamble.page_size
+    return preamble.magic != 0 and said not in _own_layouts(kind)
+
+
+@lru_cache
+def _own_layouts(kind: int) -> set[tuple[int, int, int]]:
+    """What the preamble of such an object may say: version, hash and page size. Asked once, for there may be
+    thousands of logs."""
+    ours = {(lib.hf_layout_version(kind), lib.hf_struct_hash(kind))}
     if kind == lib.HF_KIND_HEAD:  # they are read, and their store makes them anew
-        ours += [(1, lib.hf_head_v1_hash()), (1, lib.hf_head_rest_hash())]
-    its_own = (preamble.layout_version, preamble.struct_hash) in ours and preamble.page_size == os.sysconf(
-        "SC_PAGE_SIZE"
-    )
-    return preamble.magic != 0 and not its_own
+        ours |= {(1, lib.hf_head_v1_hash()), (1, lib.hf_head_rest_hash())}
+    return {(version, fields, os.sysconf("SC_PAGE_SIZE")) for version, fields in ours}
 
 
 def _extension() -> Finding:

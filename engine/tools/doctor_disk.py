@@ -32,15 +32,19 @@ class DiskUse(NamedTuple):
 
 def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:
     """Looks at the files. ``limit``: the largest one that a topic has at this store."""
-    kept = [source for source in sources if source.repository == "disk"]
-    taken = most = 0
-    for source in kept:
+    count = paced = taken = most = over = 0
+    for source in sources:
+        if source.repository != "disk":
+            continue
         allocated = _taken(f"{logs}/{source.uuid.hex()}")
-        taken += allocated
-        own = source.paced.disk_limit if source.paced is not None else 0
-        most += allocated if source.is_shelved else most_bytes(own or limit, paced=source.paced is not None)
-    paced, over = (source.paced is not None for source in kept), (source.is_shelved for source in kept)
-    return DiskUse(len(kept), sum(paced), taken, most, sum(over))
+        count, taken = count + 1, taken + allocated
+        if source.is_shelved:
+            over, most = over + 1, most + allocated
+        else:
+            own = source.paced.disk_limit if source.paced is not None else 0
+            most += most_bytes(own or limit, paced=source.paced is not None)
+        paced += source.paced is not None
+    return DiskUse(count, paced, taken, most, over)
 
 
 def _taken(log: str) -> int:

@@ -19,6 +19,7 @@ import msgspec
 
 from ..control.waits import wait_files
 from ..errors import Error, ForeignOwnerError
+from ..log.files import links_in
 from ..memory.card import withdraw
 from ..memory.domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
 from ..memory.mapping import Mapping, UnpublishedError, attach_bells, attach_board, attach_stream, read_lines
@@ -299,10 +300,12 @@ class _Sweep:
         return self._item(item, self.everything, why if self.everything else f"{why} (removed by --all)")
 
     def _is_in_use(self, logs: Path) -> bool:
-        """A store that runs has a log here, whatever it is called now."""
+        """A store that runs has a log here, whatever it is called now, or nobody can say."""
         alive = [store.info for store in self.stores if store.info is not None and not self._store_is_gone(store)]
-        links = [link for info in alive for link in Path(info.logs).glob("*") if link.is_symlink()]
-        return any(link.readlink().parent == logs for link in links)
+        try:
+            return any(log.parent == logs for info in alive for log in links_in(info.logs))
+        except OSError:
+            return True
 
     def _store_is_gone(self, store: StoreFiles | None) -> bool:
         """Proved. A store that starts holds its directory's lock before it makes anything, and writes its

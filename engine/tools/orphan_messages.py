@@ -16,11 +16,11 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Error
+from ..log.files import links_in
 from ..log.info_file import read_info
 from ..memory.domain import Domain
 from ..memory.mapping import UnpublishedError, attach_stream, said_lines
 from ..native.core import ffi, lib
-from ..native.runtime import Path
 from .snapshot import declared_stores
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ class Messages:
             with contextlib.closing(domain):
                 infos = [info for name in domain.store_names() if (info := read_info(domain, name)) is not None]
             for info in infos:
-                with contextlib.suppress(OSError):
-                    for link in Path(info.logs).glob("*"):
-                        if link.is_symlink():
-                            found[link.readlink().parent.name] = f"{info.name} of domain {known.path}"
+                try:
+                    found |= {log.parent.name: f"{info.name} of domain {known.path}" for log in links_in(info.logs)}
+                except OSError as error:
+                    self._unseen[known.path] = text_of(error)
         return found
 
 

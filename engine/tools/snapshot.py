@@ -11,9 +11,7 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from ..control.waits import Wait, waiting
+from ..control.waits import waiting
 from ..errors import Error
 from ..log.info_file import log_range, read_info
 from ..log.state_file import SourceState, State, StateFile
@@ -25,108 +23,15 @@ from ..native.limits import uses_of
 from ..native.runtime import Path
 from ..rules.nearness import is_near
 from ..rules.quorum import Groups
+from .rows import ReceiverRow, Snapshot, SourceRow, StorePosition, StoreRow
 
 if TYPE_CHECKING:
     from ..memory.domain import Domain, ObjectName
 
-__all__ = ["Declared", "Snapshot", "StoreFiles", "declared_stores", "ends", "running_stores", "store_files", "take"]
-
-
-class StorePosition(msgspec.Struct, frozen=True):
-    """One store of a source."""
-
-    name: str
-    registration_id: int
-    stable: int | None
-    """Highest number that it holds at its level; None where nobody knows of a log or a line of its."""
-    lag: int | None
-    """Messages published and not there yet; None with ``stable``."""
-    alive: bool
-    group: int = 0
-    state: str = ""
-    """``active``; ``catching_up``; ``full`` (it has no room for messages); ``down``; ``idle`` (no seat: the
-    source does not count it); ``unknown`` (of a nameless source)."""
-    proxy: bool = False
-    """It stands in for the source, which is dead (docs/semantics.md J.2)."""
-    spare: bool = False
-    """It is ``idle``, and other stores have all seats of its group: a backup that is not needed now."""
-
-
-class SourceRow(msgspec.Struct, frozen=True):
-    """One source identity."""
-
-    topic: str
-    uuid: str
-    state: str
-    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store
-    keeps it); ``nameless`` (it lives, and its ring or board was removed from /dev/shm: nobody knows how far
-    it is)."""
-    registration_ids: dict[str, int]
-    """Store name -> RegID."""
-    session_id: int
-    incarnation: int
-    pid: int
-    alive: bool
-    next: int
-    stable: int
-    unstable: int
-    """Messages published and not stable."""
-    messages: int
-    """Sent by this incarnation."""
-    payload_bytes: int
-    ring_bytes: int
-    stores: list[StorePosition]
-
-
-class ReceiverRow(msgspec.Struct, frozen=True):
-    """One receiver of one source. Dead ones stay listed: their ack is where they will go on."""
-
-    topic: str
-    source_uuid: str
-    source_registration_id: int
-    registration_id: int
-    session_id: int
-    name: str
-    """Of its context."""
-    ack: int
-    lag: int
-    """Messages published and not acknowledged."""
-    delivered: int
-    redelivered: int
-    lapped: int
-    """Times that the ring overtook it."""
-    pid: int
-    alive: bool
-
-
-class StoreRow(msgspec.Struct, frozen=True):
-    """One store that ever ran in the domain."""
-
-    name: str
-    state: str
-    """``running``; ``dead`` (killed); ``stopped``; ``unknown``."""
-    type: str
-    """Of its repositories: ``disk``, ``memory``, ``no-cache``; ``mixed`` when its topics differ."""
-    directory: str
-    pid: int
-    sources: int
-    """That it keeps; -1 when its state cannot be read."""
-    read_only: bool = False
-    """It runs, refuses sources and records nothing: its disk is read-only, or was when it started."""
-    near: list[str] = []
-    """Limits of its process that are used to 80 % or more, as ``RLIMIT_NOFILE of process 7 is 256, 240 are
-    used``."""
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A whole domain."""
-
-    domain: str
-    sources: list[SourceRow]
-    receivers: list[ReceiverRow]
-    stores: list[StoreRow]
-    waiting: list[Wait] = []
-    """Receivers that cannot register, and why."""
+__all__ = [
+    "Declared", "ReceiverRow", "Snapshot", "SourceRow", "StoreFiles", "StorePosition", "StoreRow", "declared_stores", "ends",
+    "running_stores", "store_files", "take",
+]  # fmt: skip
 
 
 class StoreFiles:
@@ -208,6 +113,10 @@ class StoreFiles:
         return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed, near)
 
 
+Keepers = list[tuple[StoreFiles, SourceState]]
+"""The stores that keep a source, and what each has of it."""
+
+
 def store_files(domain: Domain) -> list[StoreFiles]:
     """Every store that ever ran in the domain, by name."""
     return [StoreFiles(domain, name) for name in domain.store_names()]
@@ -275,11 +184,10 @@ class _Source:
     """One source identity, put together from its rings, its board and the stores' files."""
 
     def __init__(
-        self, domain: Domain, uuid: bytes, objects: list[ObjectName], stores: list[StoreFiles], notes: list[Nameless]
+        self, domain: Domain, uuid: bytes, objects: list[ObjectName], keepers: Keepers, notes: list[Nameless]
     ) -> None:
-        self.uuid = uuid
-        self.keepers = [(store, kept) for store in stores if (kept := store.source(uuid)) is not None]
-        newest = max((kept for _, kept in self.keepers), key=lambda kept: kept.incarnation, default=None)
+        self.uuid, self.keepers = uuid, keepers
+        newest = max((kept for _, kept in keepers), key=lambda kept: kept.incarnation, default=None)
         self.topic = newest.topic if newest else ""
         self.session_id = newest.session_id if newest else 0
         self.incarnation = newest.incarnation if newest else 0
@@ -427,14 +335,41 @@ class _Look:
         for item in domain.objects():
             self.objects.setdefault(item.uuid, []).append(item)
         ringed = {uuid for uuid, items in self.objects.items() if any(item.kind == "stream" for item in items)}
-        kept = {source.uuid for store in self.stores if store.listed for source in store.listed.sources}
-        self.uuids = kept | ringed
+        self.keepers: dict[bytes, Keepers] = {}
+        for store in self.stores:
+            for source in store.listed.sources if store.listed is not None else ():
+                self.keepers.setdefault(source.uuid, []).append((store, source))
+        self.uuids = self.keepers.keys() | ringed
         self.notes: dict[bytes, list[Nameless]] = {}
         for note in nameless(domain):
             self.notes.setdefault(bytes.fromhex(note.uuid), []).append(note)
 
     def source(self, uuid: bytes) -> _Source:
-        return _Source(self.domain, uuid, self.objects.get(uuid, []), self.stores, self.notes.get(uuid, []))
+        keepers = self.keepers.get(uuid, [])
+        return _Source(self.domain, uuid, self.objects.get(uuid, []), keepers, self.notes.get(uuid, []))
+
+    def shelved(self, uuid: bytes) -> SourceRow | None:
+        """Of a source that is over, by the states of its stores alone, for there may be thousands. None where
+        they do not say everything: each has closed its log at the same number, no receiver is known, and
+        nothing of the source is in shared memory."""
+        keepers = self.keepers.get(uuid, [])
+        if not keepers or uuid in self.objects or uuid in self.notes:
+            return None
+        newest = keepers[0][1]
+        declared, stores, number = dict[str, int](), list[StorePosition](), newest.shelved_next
+        for store, kept in keepers:
+            if not kept.is_shelved or not kept.incarnation or kept.receivers or kept.shelved_next != number:
+                return None
+            newest = kept if kept.incarnation > newest.incarnation else newest
+            declared[store.name] = kept.registration_id
+            state, proxy = "active" if store.runs else "down", store.stands_in_for(uuid)
+            stores.append(StorePosition(store.name, kept.registration_id, number - 1, 0, store.runs, 0, state, proxy))
+        if number < newest.start_sqn:
+            return None
+        return SourceRow(
+            newest.topic, uuid.hex(), "stored", declared, newest.session_id, newest.incarnation, 0, False, number,
+            number - 1, 0, 0, 0, 0, stores,
+        )  # fmt: skip
 
 
 def ends(domain: Domain, topic: str) -> dict[str, int]:
@@ -442,7 +377,7 @@ def ends(domain: Domain, topic: str) -> dict[str, int]:
     for thousands that are over."""
     look, found = _Look(domain), dict[str, int]()
     for uuid in look.uuids:
-        kept = [source for store in look.stores if (source := store.source(uuid)) is not None]
+        kept = [source for _, source in look.keepers.get(uuid, [])]
         if kept and all(each.is_shelved and each.topic == topic for each in kept) and uuid not in look.objects:
             found[uuid.hex()] = max(max(each.shelved_next, each.start_sqn) for each in kept)
         elif not kept or topic in {each.topic for each in kept}:
@@ -456,13 +391,17 @@ def take(domain: Domain) -> Snapshot:
     """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are
     left out."""
     look = _Look(domain)
-    sources = [look.source(uuid) for uuid in sorted(look.uuids)]
-    sources = [source for source in sources if source.incarnation > 0]
-    sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))
+    found: list[tuple[SourceRow, list[ReceiverRow]]] = []
+    for uuid in look.uuids:
+        if (row := look.shelved(uuid)) is not None:
+            found.append((row, []))
+        elif (source := look.source(uuid)).incarnation > 0:
+            found.append((source.row(), source.receivers()))
+    found.sort(key=lambda each: (each[0].topic, each[0].session_id, each[0].uuid))
     return Snapshot(
         domain.name,
-        [source.row() for source in sources],
-        [row for source in sources for row in source.receivers()],
+        [row for row, _ in found],
+        [receiver for _, receivers in found for receiver in receivers],
         [store.row() for store in look.stores],
         waiting(domain),
     )

@@ -12,11 +12,13 @@ import holdfast as hf
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.memory.domain import SHM_DIR, Domain
 from holdfast.engine.tools.gc import Item, sweep
+from holdfast.engine.tools.orphan_messages import KnownDomain, Messages, Thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pytest
     from process.conftest import ThreadStore
 
 
@@ -80,3 +82,42 @@ def test_a_name_of_the_release_before_is_whose_links_lead_there(
     )
     assert logs_swept(own_domain) == []
     assert (log / "head").exists()
+
+
+def test_what_nobody_can_list_keeps_the_logs_of_the_release_before(
+    run_store: Callable[..., ThreadStore], own_domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("z", directory="first")
+    older = SHM_DIR / f"{store.store.domain.prefix}logs.a"
+    older.mkdir()
+    info = StoreInfo("a", b"a" * 16, str(tmp_path / "a"), str(tmp_path / "a"), "memory", 2**22, 1, 1)
+    write_info(store.store.domain, info)
+
+    def refuse(_: object) -> list[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.engine.tools.gc.links_in", refuse)
+        assert logs_swept(own_domain) == []
+    assert older.exists()
+    write_info(store.store.domain, info)
+    assert [item.path for item in logs_swept(own_domain)] == [str(older)], "no store has a log there"
+
+
+def test_logs_of_a_domain_that_is_gone_stay_where_a_store_of_another_one_cannot_be_asked(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("z", directory="first")
+    here = str(store.store.domain.path)
+    logs = Thing("logs", "hf.000000000000.logs.a", b"", 0, 0)
+
+    def kept() -> str:
+        return Messages(lambda: [KnownDomain(here)], everything=True).kept(logs, (logs,), "/gone")
+
+    assert kept() == ""
+
+    def refuse(_: object) -> list[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("holdfast.engine.tools.orphan_messages.links_in", refuse)
+    assert kept() == f"a store of domain {here} may have a log there: Permission denied"

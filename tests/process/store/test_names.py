@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.log.info_file import read_info
 from holdfast.engine.memory.domain import Domain
-from holdfast.engine.options.store_config import is_store_name
+from holdfast.engine.options.store_names import is_store_name
 from holdfast.engine.store.store import Store, StoreConfig
 from holdfast.engine.tools.gc import sweep
 

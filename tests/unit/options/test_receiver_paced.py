@@ -19,7 +19,7 @@ from holdfast.engine.options.receiver_paced import (
     mode_refusal,
 )
 from holdfast.engine.options.topic_rules import TopicOptions, Topics
-from holdfast.engine.rules.registration import Refusal
+from holdfast.engine.rules.refusal import Refusal
 
 KIB = 1 << 10
 ALLOWED = {
