@@ -12,7 +12,8 @@ recv     `holdfast recv --exit-at-end`: all messages, in the order in which they
 lost     the same of memory, descriptors, disk, looks, starts and recv, when one source has lost its segment
 
 Bars are issue 20's, for 10,000 sources; what N takes of one is judged as it is. Exit status: 1 where one is
-missed. Not part of `make perf`: 10,000 sources take minutes to make.
+missed. Not part of `make perf`: 10,000 sources take minutes to make. `make perf-finished` runs it with
+`--recv --json`, which writes ``results/<machine>-finished.json``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast as hf
 
+from .cli import RESULTS
 from .harness import Bench
 from .idle import cpu_ns
+from .machine import machine, slug
 from .peers import DOMAIN, TIMEOUT_S, domain, store_options
 
 if TYPE_CHECKING:
@@ -272,23 +275,30 @@ def measure(bench: Bench, count: int, *, recv: bool) -> list[Row]:
         return rows + [row._replace(what=f"a segment lost: {row.what}") for row in after]
 
 
+def written_to() -> Path:
+    """The results of this kind of machine."""
+    return RESULTS / f"{slug()}-finished.json"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m perf.finished", description=__doc__)
     parser.add_argument("-n", type=int, default=10_000, metavar="N", help="sources (10,000)")
     parser.add_argument("--recv", action="store_true", help="also the row of recv")
     parser.add_argument("--disk", type=Path, help="a directory on the disk to be measured (default: under build/)")
-    parser.add_argument("--json", type=Path, help="where the figures go, too")
+    parser.add_argument("--json", type=Path, nargs="?", const=written_to(), help=f"write the figures ({written_to()})")
     given = parser.parse_args(argv)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each command would compile all that it imports
     with Bench(1, given.disk) as bench:
+        facts = machine(bench.cores, bench.disk)
         rows = measure(bench, given.n, recv=given.recv)
+        facts["load_after"] = os.getloadavg()
     print(f"{given.n:,} finished sources of one message\n\n| what | figure | bar |\n|---|---|---|")
     print("\n".join(row.line() for row in rows))
     if given.json is not None:
-        given.json.write_text(
-            json.dumps({"sources": given.n, "rows": [row._asdict() for row in rows]}, indent=2) + "\n"
-        )
+        found = {"machine": facts, "sources": given.n, "rows": [row._asdict() for row in rows]}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+        print("\nwritten:", given.json)
     return int(any(row.missed for row in rows))
 
 
