@@ -38,6 +38,8 @@ nothing."""
 STORES_S = 5.0
 """How long the first question waits for stores that do not answer: none of its sources is registered
 meanwhile."""
+SLOW_S = 30.0
+"""The same where a store has told of sources that are over: their logs are opened one after the other."""
 LOOK_S = 0.02
 
 
@@ -68,14 +70,15 @@ class Session:
         """
         new = sources - self._joined
         self.receiver.choose(new)
-        deadline, before = time.monotonic() + (STORES_S if new else 0), len(sources) + 1
+        since, before = time.monotonic(), len(sources) + 1
         while True:
             missing = sources - self.receiver.acknowledged().keys()
             now = time.monotonic()
-            if new and len(missing) < before:  # of thousands that are over, a few are registered at a time
-                deadline, before = now + STORES_S, len(missing)
+            if len(missing) < before:  # of thousands that are over, a few are registered at a time
+                since, before = now, len(missing)
+            patience = (SLOW_S if self.receiver.pending else STORES_S) if new else 0
             waits = self._is_refused(missing, now)
-            if not missing or (not waits and now >= deadline):
+            if not missing or (not waits and now >= since + patience):
                 break
             time.sleep(LOOK_S)
         self._joined |= sources
@@ -114,12 +117,12 @@ class Session:
 
         A source that it is registered with has it at once. With one that is over it registers for that.
         """
-        deadline, before = time.monotonic() + STORES_S, self.receiver.pending if self._said else 0
+        deadline, before = time.monotonic() + SLOW_S, self.receiver.pending if self._said else 0
         while before and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             pending = self.receiver.pending
             if pending < before:
-                deadline, before = time.monotonic() + STORES_S, pending
+                deadline, before = time.monotonic() + SLOW_S, pending
 
     def close(self) -> None:
         """Frees the session for its next life at once. Idempotent."""

@@ -79,7 +79,8 @@ class Registrar:
         self._waits_since_ns = 0
         """CLOCK_REALTIME; 0: it does not wait."""
         self._names = 0
-        """Grows when the source names other stores: answers to what was asked before go astray."""
+        """Grows when the source names other stores, and at the end: answers to what was asked before go
+        astray."""
 
     def _new_machine(self) -> ReceiverRegistration:
         options = self._receiver.options
@@ -458,7 +459,8 @@ class Registrar:
         ]
 
     def close(self) -> None:
-        """Listens no more, and is not seen waiting."""
+        """Listens no more, to what was asked neither, and is not seen waiting."""
+        self._names += 1
         self._receiver.context.waits.show(self._controller, None)
         for store in self.stores:
             if self in store.link.listeners:

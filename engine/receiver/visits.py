@@ -10,8 +10,8 @@ leaves the oldest, too, and visits each again when there is something to acknowl
 is not acknowledged meanwhile. Whoever reads does so without a registration, so nothing is out of his reach.
 
 A visit is over when every store that has told of the source has granted: those that come later would not
-learn of the acknowledgement. One that comes to nothing, because stores are away, ends after a second, and is
-made again when another store tells of the source.
+learn of the acknowledgement. One that comes to nothing, because stores are away, ends when the others have
+answered, and is made again when another store tells of the source.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .finished import _Said
 
 __all__ = ["VisitLeaving", "Visits"]
+
+
+HANGS_NS = 60_000_000_000
+"""So long a store that is linked has to answer: there may be much that it does, or its disk hangs."""
 
 
 class AckPort(ReaderPort, Protocol):
@@ -86,9 +90,9 @@ class Visits(Finished):
             return False
         if controller.ready:
             return may_be_left(controller)
-        if controller.refusal() is not None or now_ns - since_ns < finished_source.STANDS_NS:
+        if not _comes_to_nothing(controller, now_ns - since_ns):
             return True
-        for link, request in controller.leave_requests():
+        for link, request in controller.leave_requests():  # a grant that is on its way goes astray
             link.ask(request, _ignore)
         self._note(controller)
         self._receiver.let_go(controller)
@@ -165,6 +169,15 @@ class VisitLeaving(Leaving):
         due_ns = self._due.setdefault(controller.uuid, now_ns + finished_source.STANDS_NS)
         if now_ns >= due_ns or self._visits.are_granted(controller):
             super()._part(controller, now_ns)
+
+
+def _comes_to_nothing(controller: AckController, waited_ns: int) -> bool:
+    """Too few stores are there. One that refuses is asked again, and whoever reads hears of that."""
+    refusal = controller.refusal()
+    if waited_ns < finished_source.STANDS_NS or (refusal is not None and refusal.code != "unknown_source"):
+        return False
+    silent = refusal is None and any(each.link.up and each.answer is None for each in controller.registrar.stores)
+    return not silent or waited_ns >= HANGS_NS
 
 
 def granted(controller: DeliveryController) -> set[str]:

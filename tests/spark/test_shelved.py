@@ -290,11 +290,12 @@ def test_a_session_waits_for_positions_as_long_as_they_come(
         known: list[bytes] = []
 
         def sleep(_: float) -> None:
-            clock[0] += session_module.STORES_S - 0.5
+            clock[0] += session_module.SLOW_S - 0.5
             known.append(uuids[len(known)])
 
         monkeypatch.setattr(session.receiver, "acknowledged", lambda: {uuid: positions[uuid] for uuid in known})
         with monkeypatch.context() as patch:
+            patch.setattr(type(session.receiver), "pending", 1)
             patch.setattr(session_module, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
             session.join({*uuids})
         assert known == uuids

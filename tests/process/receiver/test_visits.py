@@ -12,6 +12,7 @@ from support.shelved_logs import is_shelved, kept, over, shelve_at_once, shelved
 from support.three_stores import everywhere
 
 import holdfast as hf
+from holdfast.engine.control.link import StoreLink
 from holdfast.engine.events import receiver as events
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.receiver import ack_only, finished, finished_source, leaving, visits
@@ -372,6 +373,38 @@ def test_what_too_few_stores_can_take_keeps_no_log_open_and_is_done_when_they_ar
     stores["b"] = run_store("b", "disk")
     until("it is acknowledged", lambda: rcv.acknowledged() == dict.fromkeys(uuids, 3) and has_left(rcv, *uuids))
     assert positions(stores["a"], uuids) == positions(stores["b"], uuids) == [[3]] * MANY
+
+
+def test_a_grant_that_comes_when_it_was_given_up_goes_astray(
+    run_store: Callable[..., ThreadStore],
+    ctx: hf.Context,
+    session: Callable[..., AckOnlyReceiver],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is linked is waited for, but not for ever."""
+    store = run_store("a", "disk")
+    uuids = all_over(ctx, [store])
+    rcv = session(chosen=())
+    until("all are told of", lambda: len(rcv.finished._said) == MANY)
+    held: list[tuple[StoreLink, bytes]] = []
+    with monkeypatch.context() as patch:
+        takes = StoreLink._take
+        patch.setattr(StoreLink, "_take", lambda link, packet: held.append((link, packet)))
+        patch.setattr(finished_source, "STANDS_NS", 0)
+        rcv.choose(uuids)
+        until("it has granted", lambda: len(held) >= MANY)
+        for _ in range(20):
+            rcv.context.wake()
+            assert rcv._all.keys() == {*uuids}
+        patch.setattr(visits, "HANGS_NS", 0)
+        until("it is given up", lambda: has_left(rcv, *uuids))
+    with rcv.context.turning():
+        for link, packet in held:
+            takes(link, packet)
+    assert rcv.acknowledged() == {}
+    shelved(store, *uuids)
+    acknowledge(rcv, uuids)
+    until("it is acknowledged", lambda: rcv.acknowledged() == dict.fromkeys(uuids, 3))
 
 
 def test_a_session_that_is_held_is_refused_also_where_the_source_is_over(
