@@ -4,6 +4,7 @@ what a streaming query leaves behind of them (engine/receiver/visits.py)."""
 from __future__ import annotations
 
 import resource
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -327,8 +328,23 @@ def living() -> list[object]:
         domain.close()
 
 
+def until_spark(what: str, true: Callable[[], object]) -> None:
+    """Waits; on a busy machine Spark needs minutes."""
+    deadline = time.monotonic() + 300
+    while not true():
+        assert time.monotonic() < deadline, f"the time is over: {what}"
+        time.sleep(0.05)
+
+
+def goes_on(query: StreamingQuery) -> bool:
+    """Fails with the query's own error where it has ended."""
+    if (error := query.exception()) is not None:
+        raise error
+    return query.isActive
+
+
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_with_spark(
     spark: SparkSession, run_store: Callable[..., ThreadStore], ctx: hf.Context, domain: str, tmp_path: Path
 ) -> None:
@@ -340,15 +356,15 @@ def test_with_spark(
     assert not store.store.holdings.drainer.repositories
     query: StreamingQuery = to_parquet(frame(spark, domain), tmp_path, processingTime="100 milliseconds")
     try:
-        until("all is acknowledged", lambda: acknowledged(store, uuids) == [3] * MANY)
+        until_spark("all is acknowledged", lambda: goes_on(query) and acknowledged(store, uuids) == [3] * MANY)
         shelved(store, *uuids)
-        until("nobody is registered", lambda: not living())
+        until_spark("nobody is registered", lambda: not living())
         assert query.isActive
         assert owed() == [()] * MANY
         with ctx.source("quotes", options=options(ume_session_id=2)) as src:
             everywhere(src)
             send(src, 2)
-            until("that, too", lambda: sorted(acknowledged(store, uuids)) == [3, 3, 5])
+            until_spark("that, too", lambda: goes_on(query) and sorted(acknowledged(store, uuids)) == [3, 3, 5])
     finally:
         query.stop()
     assert query.exception() is None
