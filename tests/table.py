@@ -28,6 +28,7 @@ BESIDE = {
     "engine/receiver/finished.py": "process/receiver/test_finished.py",
     "engine/receiver/finished_source.py": "process/receiver/test_finished.py",
     "engine/control/configuration.py": "process/source/test_votes.py process/source/test_orphan_begin.py",
+    "engine/control/forgetting.py": "process/cli/test_finished.py unit/control/test_packet_sizes.py",
     "engine/control/grants.py": "process/source/test_votes.py unit/control/test_packet_sizes.py",
     "engine/control/host.py": "process/client/test_end_to_end.py",
     "engine/control/skipped.py": "process/receiver/test_skipping.py",

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine.control import wire
+from ..engine.control.forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from ..engine.control.request import FIRST, ask
 from ..engine.errors import ConfigError, Error
 from ..engine.memory.domain import Domain
-from ..engine.tools.finished import Candidate, candidates
+from ..engine.tools.finished import Candidate, candidates, changed
 from .lines import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["age_ns", "deregister_finished"]
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+BATCH_BYTES = 256 << 20
+"""Of logs in one request, where it is more than one source: large files take a while to remove."""
 
 
 def age_ns(text: str) -> int:
@@ -35,18 +37,19 @@ def deregister_finished(
     domain = Domain(name, join=not dry_run, make=name is None)
     try:
         gone = kept = size = failed = 0
-        for each in candidates(domain, older_ns, topic, force=force):
-            if each.keep:
-                kept += 1
-                say(f"kept {_named(each)}: {each.keep}; {_holds(each)}")
-                continue
-            errors = [] if dry_run else list(_forget(domain, each, older_ns, timeout, force=force))
-            for error in errors:
-                say(f"not deregistered everywhere: {_named(each)}: {error}", error=True)
-            failed += bool(errors)
-            if not errors:
-                gone, size = gone + 1, size + each.bytes
-                say(f"{_verb(dry_run)} {_named(each)}: {_holds(each)}")
+        for batch in _batches(candidates(domain, older_ns, topic, force=force)):
+            going = [each for each in batch if not each.keep]
+            stays = {} if dry_run else _forget(domain, going, timeout, force=force)
+            for each in batch:
+                if each.keep:
+                    kept += 1
+                    say(f"kept {_named(each)}: {each.keep}; {_holds(each)}")
+                elif each.uuid in stays:
+                    failed += 1
+                    say(f"not deregistered everywhere: {_named(each)}: {stays[each.uuid]}", error=True)
+                else:
+                    gone, size = gone + 1, size + each.bytes
+                    say(f"{_verb(dry_run)} {_named(each)}: {_holds(each)}")
     finally:
         domain.close()
     say(f"domain {domain.name}: {_verb(dry_run)} {gone} sources, {size:,} bytes; kept {kept}")
@@ -57,25 +60,43 @@ def _verb(dry_run: bool) -> str:
     return "would deregister" if dry_run else "deregistered"
 
 
-def _forget(domain: Domain, each: Candidate, older_ns: int, timeout: float, *, force: bool) -> Iterator[str]:
-    """What a store says that does not do it. The source is looked at once more, for others may have been
-    waited for meanwhile; and the store looks whether it is as it was seen."""
-    again = [now for now in candidates(domain, older_ns, each.topic, force=force) if now.uuid == each.uuid]
-    if not again or again[0].keep or again[0].next != each.next:
-        yield (again[0].keep or "it has sent more meanwhile") if again else "no store keeps it any more"
-        return
-    for store, registration_id in sorted(again[0].registration_ids.items()):
-        try:
-            source = bytes.fromhex(each.uuid)
-            ask(
-                domain,
-                store,
-                wire.OperatorDeregister(FIRST, registration_id, 0, False, source, each.next, force),
-                timeout,
-            )
-        except Error as error:  # it may live again: what the others have of it stays
-            yield f"store {store}: {error}"
-            return
+def _batches(found: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    """What goes in one request: a store saves its state once for it, and answers when the files are gone."""
+    batch, size = list[Candidate](), 0
+    for each in found:
+        if batch and (len(batch) == FINISHED_MAX or size + each.bytes > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each.bytes
+    if batch:
+        yield batch
+
+
+def _forget(domain: Domain, going: list[Candidate], timeout: float, *, force: bool) -> dict[str, str]:
+    """Why sources stay, by uuid. Others may have been waited for since they were looked at. So all of their
+    stores say first whether anything has changed, and only then one after the other forgets."""
+    stays = changed(domain, going, force=force)
+    for only_look in (True, False):
+        for store in sorted({store for each in going for store in each.registration_ids}):
+            asked = [each for each in going if store in each.registration_ids and each.uuid not in stays]
+            if asked:
+                stays |= _ask(domain, store, asked, timeout, force=force, only_look=only_look)
+    return stays
+
+
+def _ask(
+    domain: Domain, store: str, sources: list[Candidate], timeout: float, *, force: bool, only_look: bool
+) -> dict[str, str]:
+    """What a store says of those that it keeps. Where it fails, what the others have of them stays: a source
+    may live again there."""
+    seen = [Finished(bytes.fromhex(each.uuid), each.incarnation, each.next, each.gone_ns) for each in sources]
+    try:
+        answer = ask(domain, store, ForgetFinished(FIRST, seen, force, only_look), timeout)
+    except Error as error:
+        return {each.uuid: f"store {store}: {error}" for each in sources}
+    assert isinstance(answer, ForgotFinished)
+    return {uuid.hex(): why for uuid, why in answer.kept}
 
 
 def _named(each: Candidate) -> str:

@@ -16,12 +16,17 @@ from ..errors import CorruptionError
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..printable import cut
 from .fields import U32, BeginOf, Number, Small, Topic, Uuid
+from .forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from .listing import ListSources, Over, SourceInfo, Sources
 
 __all__ = [
+    "FINISHED_MAX",
     "PROTOCOL",
     "U32",
     "BeginOf",
+    "Finished",
+    "ForgetFinished",
+    "ForgotFinished",
     "ListSources",
     "Number",
     "Over",
@@ -342,12 +347,6 @@ class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True)
     """0: the source, with its messages and its receivers."""
     force: bool = False
     """Also while a living process holds it."""
-    source: bytes = b""
-    """Only if the source is this one: its RegID may be another one's by now. Empty: whatever it is."""
-    seen: int = -1
-    """Only if no message has this number or a later one: nobody has looked at that. -1: whatever it has."""
-    owed: bool = True
-    """Also if a receiver has not acknowledged all of it."""
 
 
 class Expelled(msgspec.Struct, tag="expelled", frozen=True):
@@ -406,6 +405,7 @@ Request = (
     | Leave
     | Deregister
     | OperatorDeregister
+    | ForgetFinished
     | Mark
     | Exclude
 )
@@ -418,6 +418,7 @@ Answer = (
     | Sources
     | Left
     | Deregistered
+    | ForgotFinished
     | Expelled
     | Marked
     | Excluded
@@ -439,6 +440,8 @@ def _fitting(message: Request | Answer) -> Request | Answer:
         case Refused():
             assert message.text.strip(), f"a refusal without a reason: {message}"
             return msgspec.structs.replace(message, text=cut(message.text, TEXT_MAX))
+        case ForgotFinished():
+            return msgspec.structs.replace(message, kept=[(uuid, cut(why, WHY_MAX)) for uuid, why in message.kept])
         case SourceGranted():
             logs = [msgspec.structs.replace(log, why=cut(log.why, WHY_MAX)) for log in message.logs]
             return msgspec.structs.replace(message, logs=logs)

@@ -41,7 +41,7 @@ from .repository import Repository
 from .still_log import StillLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ..log.state_file import SourceState, State, StateFile
@@ -127,8 +127,8 @@ class Holdings:
     def open(self) -> None:
         """Opens every log that is not shelved, before the drain thread runs; ends what a crash left half
         removed."""
-        for uuid in [] if self.sealed else list(self.state.going):
-            self._remove(uuid)
+        if self.state.going and not self.sealed:
+            self._remove(dict.fromkeys(self.state.going, True))
         ringed = {item.uuid for item in self.domain.objects() if item.kind == "stream"}
         for source in self.state.sources:
             if source.is_shelved and source.uuid not in ringed and self._stays_shelved(source):
@@ -416,24 +416,26 @@ class Holdings:
                 raise
             return open_private(self._memory)
 
-    def forget(self, source: SourceState, *, names: bool) -> None:
-        """State, messages, and the states of its receivers, now and for good; with ``names``, also those in
-        shared memory, if nobody uses them.
+    def forget(self, *sources: SourceState, names: Callable[[SourceState], bool]) -> None:
+        """State, messages, and the states of receivers, now and for good; where ``names`` says so, also those
+        in shared memory, if nobody uses them.
 
-        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the
+        The states go first: from then on nobody finds the sources, and what a crash leaves is removed at the
         next start. Raises ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
         """
-        self.registry.remove(source)
-        self.state.going.append(source.uuid)
+        self.registry.remove(*sources)
+        self.state.going += [source.uuid for source in sources]
         try:
             self.save()
-        except (ReadOnlyError, OSError):  # it is kept, then
-            self.state.going.remove(source.uuid)
-            self.registry.add(source)
+        except (ReadOnlyError, OSError):  # they are kept, then
+            for source in sources:
+                self.state.going.remove(source.uuid)
+                self.registry.add(source)
             raise
-        self.changes.forget(source.uuid)
-        self.drainer.remove(source.uuid)
-        self._remove(source.uuid, names=names)
+        for source in sources:
+            self.changes.forget(source.uuid)
+            self.drainer.remove(source.uuid)
+        self._remove({source.uuid: names(source) for source in sources})
 
     def rename(self, source: SourceState, uuid: bytes) -> None:
         """Another identity for a source under which nothing has begun. The caller saves."""
@@ -443,31 +445,37 @@ class Holdings:
         self.changes.forget(old)
         self.changes.note(uuid)
         self.state.going.append(old)
-        self._remove(old)
+        self._remove({old: True})
         self.ensure_repository(source)
 
-    def _remove(self, uuid: bytes, *, names: bool = True) -> None:
+    def _remove(self, going: Mapping[bytes, bool]) -> None:
+        """The logs of these, and the names in shared memory of those that say so."""
+        for uuid, names in going.items():
+            try:
+                self._remove_log(uuid)
+                if names:
+                    unlink_unused(self.domain, uuid)
+            except (OSError, TurnHeldError) as error:
+                _log.warning(
+                    "store %s: a forgotten source's log is not removed yet: %s: %s",
+                    self.name, self.logs / uuid.hex(), error,
+                )  # fmt: skip  # tried again at the next start
+            else:
+                self.state.going.remove(uuid)
+        with contextlib.suppress(ReadOnlyError, OSError):  # owed; until then it says that these are to go
+            self.save(sync=False)
+
+    def _remove_log(self, uuid: bytes) -> None:
         self._places.pop(uuid, None)
         self._over.pop(uuid, None)
         self._used_ns.pop(uuid, None)
         path = self.logs / uuid.hex()
-        try:
-            elsewhere = [path.readlink()] if path.is_symlink() else []  # a store that was moved into this domain
-            for place in (self._memory / path.name, path, *elsewhere):
-                if place.is_dir() and not place.is_symlink() and place.stat().st_uid == os.geteuid():
-                    shutil.rmtree(place)
-            if path.is_symlink():
-                path.unlink()
-            if names:
-                unlink_unused(self.domain, uuid)
-        except (OSError, TurnHeldError) as error:
-            _log.warning(
-                "store %s: a forgotten source's log is not removed yet: %s: %s", self.name, path, error
-            )  # tried again at the next start
-            return
-        self.state.going.remove(uuid)
-        with contextlib.suppress(ReadOnlyError, OSError):  # owed; until then it says that this is to go
-            self.save(sync=False)
+        elsewhere = [path.readlink()] if path.is_symlink() else []  # a store that was moved into this domain
+        for place in (self._memory / path.name, path, *elsewhere):
+            if place.is_dir() and not place.is_symlink() and place.stat().st_uid == os.geteuid():
+                shutil.rmtree(place)
+        if path.is_symlink():
+            path.unlink()
 
 
 def _inode(path: Path) -> tuple[int, int]:

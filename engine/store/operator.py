@@ -17,10 +17,11 @@ from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
 from . import acks, news
 from .clients import Key
-from .owed import owed
 from .registry import called
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from ..log.state_file import ReceiverState, SourceState
     from .clients import Client, Clients
     from .holdings import Holdings
@@ -67,31 +68,78 @@ class OperatorDesk:
         if holder is not None and not request.force:
             return self._held(request.id, source, *holder)
         stored = holdings.held(source)
-        changed = self._changed(request, source, stored)
-        if changed:
-            text = f"{called(source.registration_id, source.session_id)} {changed} at store {holdings.name}"
-            return wire.Refused(request.id, "usage", text)
         concerned = self._concerned(source, holder[0] if holder is not None else 0)
-        only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
-        self._sources.forget(source, names=only_here)
-        _log.info("%s: deregistered with its messages, by the operator", news.called(holdings.name, source))
+        self._sources.forget(source, names=self._is_only_here(source))
+        self._tell(source, concerned)
+        return wire.Deregistered(request.id, stored)
+
+    def _is_only_here(self, source: SourceState) -> bool:
+        """Else another store may still drain its ring."""
+        return set(source.stores) <= {self._holdings.name}
+
+    def _tell(self, source: SourceState, concerned: list[Client]) -> None:
+        """It is forgotten."""
+        _log.info("%s: deregistered with its messages, by the operator", news.called(self._holdings.name, source))
         self._clients.expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
-        return wire.Deregistered(request.id, stored)
 
-    def _changed(self, request: wire.OperatorDeregister, source: SourceState, stored: int) -> str:
-        """What is not as the operator has seen it; empty: all is."""
-        if request.source not in {b"", source.uuid}:
-            return "is another source by now"
-        if 0 <= request.seen < stored:
-            return f"has messages up to number {stored - 1}, which nobody has looked at,"
+    def forget_finished(self, request: wire.ForgetFinished) -> wire.Answer:
+        """Forgets those sources that are as who asks has seen them, all or none of which are saved. What has
+        come since stays, and is told."""
+        if len(request.sources) > wire.FINISHED_MAX:
+            text = f"{len(request.sources)} sources: one request takes {wire.FINISHED_MAX}"
+            return wire.Refused(request.id, "usage", text)
         if not request.owed:
             acks.save(self._holdings)
-            lacking = owed(source, stored)
-            if lacking:
-                name = called(lacking[0].registration_id, lacking[0].session_id)
+        ringed = {item.uuid for item in self._holdings.domain.objects() if item.kind == "stream"}
+        going: list[SourceState] = []
+        kept: list[tuple[bytes, str]] = []
+        for seen in {each.uuid: each for each in request.sources}.values():
+            source = self._holdings.registry.source(seen.uuid)
+            if source is None:
+                kept.append((seen.uuid, f"store {self._holdings.name} does not keep it any more"))
+            elif why := self._changed(seen, source, ringed) or ("" if request.owed else self._wanted(source)):
+                name = called(source.registration_id, source.session_id)
+                kept.append((seen.uuid, f"{name} {why} at store {self._holdings.name}"))
+            else:
+                going.append(source)
+        if going and not request.only_look:
+            concerned = [self._concerned(source) for source in going]
+            self._sources.forget_all(going, names=self._is_only_here)
+            for source, clients in zip(going, concerned, strict=True):
+                self._tell(source, clients)
+        return wire.ForgotFinished(request.id, kept)
+
+    def _changed(self, seen: wire.Finished, source: SourceState, ringed: Set[bytes]) -> str:
+        """What is not as the operator has seen it; empty: all is. A source that somebody goes on with is
+        never finished."""
+        holder = self._sources.holder(source)
+        if holder is not None:
+            return f"is held by process {holder.pid}"
+        if source.incarnation > seen.incarnation:
+            return "has begun anew, which nobody has looked at,"
+        if source.uuid in ringed:
+            return "has a ring again, which nobody has looked at,"
+        if not source.is_shelved and self._holdings.repository(source.uuid) is None:
+            return "has a log that cannot be opened"
+        stored = self._holdings.held(source)
+        if stored > seen.next:
+            return f"has messages up to number {stored - 1}, which nobody has looked at,"
+        if seen.gone_ns and not 0 < source.gone_ns <= seen.gone_ns:
+            return "was held since it was looked at"
+        return ""
+
+    def _wanted(self, source: SourceState) -> str:
+        """By which of its receivers; empty: nobody lacks anything of it, or lives."""
+        stored = self._holdings.held(source)
+        for each in source.receivers:
+            name = called(each.registration_id, each.session_id)
+            if not each.ephemeral and each.ack < stored:
                 return f"is owed to receiver {name}, which has not acknowledged all of it,"
+            holder = self._receivers.holder_of(source, each)
+            if holder is not None:
+                return f"has a receiver that lives, {name} of process {holder.pid},"
         return ""
 
     def _deregister_receiver(

@@ -119,13 +119,15 @@ class Registry:
         if source.session_id:
             self._by_session[source.topic, source.session_id] = source
 
-    def remove(self, source: SourceState) -> None:
-        """It is not kept any more."""
-        place = next(place for place, each in enumerate(self.state.sources) if each is source)
-        del self.state.sources[place], self._by_uuid[source.uuid]
-        self.parts.remove(source)
-        if self._by_session.get((source.topic, source.session_id)) is source:
-            del self._by_session[source.topic, source.session_id]
+    def remove(self, *sources: SourceState) -> None:
+        """They are not kept any more. All are looked at once, not once for each."""
+        going = {source.uuid for source in sources}
+        self.state.sources[:] = [source for source in self.state.sources if source.uuid not in going]
+        for source in sources:
+            del self._by_uuid[source.uuid]
+            self.parts.remove(source)
+            if self._by_session.get((source.topic, source.session_id)) is source:
+                del self._by_session[source.topic, source.session_id]
 
     def rename(self, source: SourceState, uuid: bytes) -> None:
         """Another identity."""

@@ -24,6 +24,7 @@ from .answers import Held
 from .clients import Client, Hold, Key, Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ..log.info_file import Lives
@@ -318,8 +319,14 @@ class SourceDesk:
 
     def forget(self, source: SourceState, *, names: bool) -> None:
         """Deletes everything of a source; its names in shared memory, if it is to and nobody uses them."""
-        self._holdings.forget(source, names=names)
-        self._clients.release(source.uuid)
+        self.forget_all([source], names=lambda _: names)
+
+    def forget_all(self, sources: Iterable[SourceState], *, names: Callable[[SourceState], bool]) -> None:
+        """The same of several, by one save."""
+        going = list(sources)
+        self._holdings.forget(*going, names=names)
+        for source in going:
+            self._clients.release(source.uuid)
 
     def listed(self, client: Client, request: wire.ListSources) -> wire.Sources:
         """For receivers that ask which sources there are."""

@@ -410,6 +410,9 @@ class Store:
             case wire.OperatorDeregister():
                 self.holdings.require_writable()
                 return self.operator.deregister(request)
+            case wire.ForgetFinished():
+                self.holdings.require_writable()
+                return self.operator.forget_finished(request)
             case wire.Mark():
                 self.holdings.require_writable()
                 return self.operator.mark(request)

@@ -183,8 +183,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "forgotten_and_not_synced": (
         Patch(
             "engine/store/holdings.py",
-            "            self.save()\n        except (ReadOnlyError, OSError):  # it is kept, then",
-            "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # it is kept, then",
+            "            self.save()\n        except (ReadOnlyError, OSError):  # they are kept, then",
+            "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # they are kept, then",
         ),
     ),
     "an_old_ack_goes_up_to_the_oldest": (

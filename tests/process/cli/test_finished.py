@@ -7,22 +7,30 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from support.command_line import Program, one_error, run, stat, until
-from support.receiving import take
+from support.receiving import SHORT, source, take
 
 import holdfast as hf
 from holdfast.cli import store_finished
 from holdfast.cli.store_finished import age_ns, deregister_finished
+from holdfast.engine.control.forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from holdfast.engine.control.request import ask
+from holdfast.engine.control.wire import Refused
 from holdfast.engine.errors import Error
+from holdfast.engine.memory.domain import SHM_DIR
+from holdfast.engine.tools import snapshot
 from holdfast.engine.tools.finished import Candidate, candidates
+from holdfast.engine.tools.snapshot import take as take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.memory.domain import Domain
 
 ALL = ("--older-than", "0s")
 
@@ -168,78 +176,210 @@ def test_only_the_topic_that_is_asked_for_goes(run_store: Callable[..., ThreadSt
     assert topics() == ["trades"]
 
 
-@pytest.mark.parametrize("case", ["sends", "joins"])
-def test_what_goes_on_between_the_look_and_the_request_stays(
-    run_store: Callable[..., ThreadStore], start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], case: str,
+def after_the_look(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> list[int]:
+    """``deed`` is done behind the look at the domain. Returns how many sources each look found."""
+    looks: list[int] = []
+
+    def and_then(*arguments: Any, **more: Any) -> list[Candidate]:
+        found = candidates(*arguments, **more)
+        looks.append(len(found))
+        deed()
+        return found
+
+    monkeypatch.setattr(store_finished, "candidates", and_then)
+    return looks
+
+
+def not_forgotten(said: pytest.CaptureFixture[str], why: str) -> None:
+    """Nothing went, and the command said why."""
+    text = said.readouterr()
+    assert why in text.err
+    assert text.out.endswith("deregistered 0 sources, 0 bytes; kept 0\n")
+    assert topics() == ["quotes"]
+
+
+def test_the_domain_is_looked_at_once_however_many_sources_go(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 finished sources would have taken hours."""
+    stores = [run_store(name, "disk") for name in "ab"]
+    with hf.Context() as ctx:
+        for _ in range(5):
+            with source(ctx, ume_store_name=["a:0:0", "b:0:0"]) as src:
+                src.wait_stable(src.send(b"1"), timeout=SHORT)
+    until(lambda seen: [row["state"] for row in seen["sources"]] == ["stored"] * 5)
+    looks, asked = after_the_look(monkeypatch, lambda: None), list[tuple[str, int, bool]]()
+    saves = [0, 0]
+
+    def counted(domain: Domain, store: str, request: ForgetFinished, timeout: float) -> object:
+        asked.append((store, len(request.sources), request.only_look))
+        return ask(domain, store, request, timeout)
+
+    for place, store in enumerate(stores):
+        save = store.store.holdings.save
+
+        def count(place: int = place, save: Callable[..., None] = save, **how: bool) -> None:
+            saves[place] += how.get("sync", True)
+            save(**how)
+
+        monkeypatch.setattr(store.store.holdings, "save", count)
+    taken: list[object] = []
+
+    def take_once(domain: Domain) -> snapshot.Snapshot:
+        taken.append(domain)
+        return take_snapshot(domain)
+
+    monkeypatch.setattr(snapshot, "take", take_once)
+    monkeypatch.setattr(store_finished, "ask", counted)
+    monkeypatch.setattr(store_finished, "FINISHED_MAX", 3)
+    assert deregister_finished("0s", None, SHORT, None, force=True, dry_run=False) == 0
+    assert looks == [5]
+    assert len(taken) == 1
+    assert asked == [(store, count, only) for count in (3, 2) for only in (True, False) for store in "ab"]
+    assert saves == [2, 2], "each store saves its state once for each batch"
+    assert topics() == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_source_that_sends_between_the_look_and_the_request_stays(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], force: bool
 ) -> None:  # fmt: skip
     run_store("a", "disk")
     sent("1")
     received()
-    looks: list[list[Candidate]] = []
-
-    def and_then(*arguments: Any, **more: Any) -> list[Candidate]:
-        looks.append(candidates(*arguments, **more))
-        if len(looks) == 1 and case == "sends":
-            sent("2")
-        elif len(looks) == 1:
-            start("recv", "quotes", "--session", "7")
-            until(lambda seen: [row["alive"] for row in seen["receivers"]] == [True])
-        return looks[-1]
-
-    monkeypatch.setattr(store_finished, "candidates", and_then)
-    assert deregister_finished("0s", None, 10, None, force=case == "sends", dry_run=False) == 1
-    said = capsys.readouterr()
-    assert ("it has sent more meanwhile" if case == "sends" else "it has a receiver that lives") in said.err
-    assert said.out.endswith("deregistered 0 sources, 0 bytes; kept 0\n")
-    assert topics() == ["quotes"]
+    after_the_look(monkeypatch, lambda: sent("2"))
+    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 1
+    not_forgotten(capsys, "has begun anew, which nobody has looked at, at store a")
 
 
-@pytest.mark.parametrize("case", ["sends", "owes"])
-def test_the_store_keeps_what_nobody_has_looked_at(
-    run_store: Callable[..., ThreadStore],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    case: str,
+@pytest.mark.parametrize("force", [False, True])
+def test_a_source_that_is_held_again_since_the_look_stays_also_when_forced(
+    run_store: Callable[..., ThreadStore], start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], force: bool,
+) -> None:  # fmt: skip
+    run_store("a", "disk")
+    sent("1")
+    received()
+
+    def again() -> None:
+        sender = start("send", "quotes", stdin=subprocess.PIPE)
+        assert sender.process.stdin is not None
+        sender.process.stdin.write(b"2\n")
+        sender.process.stdin.flush()
+        until(lambda seen: [(row["alive"], row["stable"]) for row in seen["sources"]] == [(True, 1)])
+
+    after_the_look(monkeypatch, again)
+    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 1
+    not_forgotten(capsys, " is held by process ")
+
+
+def test_a_source_that_has_a_receiver_since_the_look_stays(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Between the last look and the request."""
+    run_store("a", "disk")
+    sent("1")
+    received()
+    with hf.Context(session_id=8) as ctx:  # of this process: no receiver leaves for having nothing to do
+
+        def joins() -> None:
+            assert take(ctx.receiver("quotes")) == [0]
+            until(lambda seen: [row["ack"] for row in seen["receivers"]] == [0, 0])
+
+        after_the_look(monkeypatch, joins)
+        assert deregister_finished("0s", None, SHORT, None, force=False, dry_run=False) == 1
+    not_forgotten(capsys, " has a receiver that lives, RegID ")
+
+
+def test_a_store_that_stops_after_the_look_keeps_the_others_from_it(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = [run_store(name, "disk") for name in "ab"][1]
+    sent("1")
+    received()
+    after_the_look(monkeypatch, other.stop)
+    assert deregister_finished("0s", None, SHORT, None, force=True, dry_run=False) == 1
+    not_forgotten(capsys, "store b may have it too, and takes no request now")
+
+
+def test_a_store_that_has_a_log_of_it_since_the_look_keeps_the_others_from_it(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kept, other = (run_store(name, "disk") for name in "ab")
+    with hf.Context() as ctx, source(ctx) as src:
+        src.wait_stable(src.send(b"1"), timeout=SHORT)
+    until(lambda seen: [row["state"] for row in seen["sources"]] == ["stored"])
+    log = other.store.logs / kept.store.state.sources[0].uuid.hex()
+    after_the_look(monkeypatch, log.mkdir)
+    assert deregister_finished("0s", None, SHORT, None, force=True, dry_run=False) == 1
+    not_forgotten(capsys, "store b has it by now, too")
+
+
+def test_the_store_keeps_what_a_receiver_has_come_for_between_the_looks_and_the_deed(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_store("a", "disk")
     sent("1", "2")
     received(count=2)
 
-    def late(*arguments: Any) -> object:
-        if case == "sends":
-            sent("3")
-        else:
+    def late(domain: Domain, store: str, request: ForgetFinished, timeout: float) -> object:
+        if not request.only_look:
             assert run("recv", "quotes", "--count", "1", "--session", "8")[0] == 0
-        return ask(*arguments)
+        return ask(domain, store, request, timeout)
 
     monkeypatch.setattr(store_finished, "ask", late)
-    assert deregister_finished("0s", None, 10, None, force=False, dry_run=False) == 1
-    said = "has messages up to number 2" if case == "sends" else "is owed to receiver"
-    assert said in capsys.readouterr().err
-    assert topics() == ["quotes"]
+    assert deregister_finished("0s", None, SHORT, None, force=False, dry_run=False) == 1
+    not_forgotten(capsys, "is owed to receiver")
 
 
+@pytest.mark.parametrize("only_look", [True, False])
 def test_a_store_that_does_not_do_it_keeps_the_others_from_it(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It may live again there, with what its receivers are owed."""
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    only_look: bool,
+) -> None:  # fmt: skip
+    """It may live again there, with what its receivers are owed. All say first whether they would."""
     for name in "abc":
         run_store(name, "disk")
     sent("1")
     received()
     asked: list[str] = []
 
-    def refuses(_: object, store: str, *more: object) -> object:
-        asked.append(store)
+    def refuses(domain: Domain, store: str, request: ForgetFinished, timeout: float) -> object:
+        asked.append(f"{store}{'?' * request.only_look}")
+        if request.only_look != only_look or (only_look and store != "b"):
+            return ask(domain, store, request, timeout)
         raise Error("it is held")
 
     monkeypatch.setattr(store_finished, "ask", refuses)
-    assert deregister_finished("0s", None, 10, None, force=False, dry_run=False) == 1
-    assert asked == ["a"]
-    assert "store a: " in capsys.readouterr().err
-    assert topics() == ["quotes"]
+    assert deregister_finished("0s", None, SHORT, None, force=False, dry_run=False) == 1
+    assert asked == (["a?", "b?"] if only_look else ["a?", "b?", "c?", "a"])
+    not_forgotten(capsys, f"store {'b' if only_look else 'a'}: ")
+
+
+def test_a_store_forgets_a_source_only_as_it_was_seen(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk").store
+    sent("1", "2")
+    (kept,) = store.state.sources
+
+    def why(**seen: Any) -> str:
+        request = ForgetFinished(1, [msgspec.structs.replace(Finished(kept.uuid, 1, 2), **seen)], owed=True)
+        answer = store.operator.forget_finished(request)
+        assert isinstance(answer, ForgotFinished)
+        assert topics() == ["quotes"]
+        return answer.kept[0][1]
+
+    assert "has begun anew" in why(incarnation=0)
+    assert "has messages up to number 1, which nobody has looked at," in why(next=1)
+    assert "was held since it was looked at" in why(gone_ns=1)
+    assert why(uuid=b"u" * 16) == "store a does not keep it any more"
+    ring = SHM_DIR / store.domain.stream_name(kept.uuid, 9)
+    ring.touch(mode=0o600)
+    assert "has a ring again" in why()
+    ring.unlink()
+    many = [Finished(bytes([number]) * 16, 1, 2) for number in range(FINISHED_MAX + 1)]
+    refused = store.operator.forget_finished(ForgetFinished(1, many))
+    assert isinstance(refused, Refused)
+    assert refused.text == f"{FINISHED_MAX + 1} sources: one request takes {FINISHED_MAX}"
 
 
 def test_an_age_is_a_number_with_a_unit() -> None:

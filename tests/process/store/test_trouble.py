@@ -195,7 +195,7 @@ def test_a_source_is_kept_when_the_state_without_it_cannot_be_written(
         with monkeypatch.context() as broken:
             broken.setattr(store.store._file, "save", full)
             with pytest.raises(OSError, match="No space left"):
-                store.store.holdings.forget(kept, names=False)
+                store.store.holdings.forget(kept, names=lambda _: False)
         assert store.store.state.sources == [kept]
         assert store.store.state.going == []
         stable(source)

@@ -105,7 +105,9 @@ EACH: list[Any] = [
     wire.Left(ID),
     wire.Deregister(ID, "receiver", UUID, UUID, MOST),
     wire.Deregistered(ID, MOST),
-    wire.OperatorDeregister(ID, U32, U32, True, UUID, MOST, False),
+    wire.OperatorDeregister(ID, U32, U32, True),
+    wire.ForgetFinished(ID, [wire.Finished(UUID, MOST, MOST, MOST)] * wire.FINISHED_MAX, True, True),
+    wire.ForgotFinished(ID, [(UUID, LONG)] * wire.FINISHED_MAX),
     wire.Expelled(UUID),
     wire.Exclude(ID, names(1)[0], MOST),
     wire.Excluded(ID, [(TOPIC, U32, MOST)] * wire.EXCLUDED_MAX),
@@ -135,7 +137,7 @@ def test_it_fits_and_is_read_again(message: Any) -> None:
     said = decode(packet)
     assert wire.encode(said) == packet, "what is cut once is not cut again"
     for field in msgspec.structs.fields(message):
-        if field.name not in {"text", "logs", "unrecorded", "others"}:
+        if field.name not in {"text", "logs", "unrecorded", "others", "kept"}:
             assert getattr(said, field.name) == getattr(message, field.name)
 
 
