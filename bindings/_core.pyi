@@ -158,6 +158,7 @@ class Lib:
     HF_STAGING_MAX: Final = 262144
     HF_STORES_MAX: Final = 25
     HF_STREAM_CLOSED: Final = 2
+    HF_STREAM_DEREGISTERED: Final = 2
     HF_STREAM_NO_LATE_JOIN: Final = 1
     HF_STREAM_OPEN: Final = 1
     HF_SYNC_DATA: Final = 0

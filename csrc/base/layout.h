@@ -111,8 +111,9 @@ struct hf_sri_groups {
     uint8_t _pad;             /*  7 */
 };                            /*  8 */
 
-/* NO_LATE_JOIN: receivers start with what is sent from now on, and recover nothing. */
-enum hf_stream_flag { HF_STREAM_NO_LATE_JOIN = 1 };
+/* NO_LATE_JOIN: receivers start with what is sent from now on, and recover nothing. DEREGISTERED: stored before the stream is closed,
+ * when its source asks its stores to forget it. So whoever finds what is left of one that was killed then need not wait for it. */
+enum hf_stream_flag { HF_STREAM_NO_LATE_JOIN = 1, HF_STREAM_DEREGISTERED = 2 };
 enum hf_stream_state { HF_STREAM_OPEN = 1, HF_STREAM_CLOSED = 2 };
 
 /* Header of a stream: the retention ring of one incarnation of one source. Named shared memory, written only by its source;

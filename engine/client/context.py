@@ -367,16 +367,16 @@ class Context:
 
     # The end ------------------------------------------------------------------------------------------------
 
-    def leave(self, child: Child, timeout: float | None = None) -> None:
+    def leave(self, child: Child, timeout: float | None = None, awaited: Iterable[StoreLink] = ()) -> None:
         """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1
-        s at most."""
+        s at most; ``awaited``: also on these links."""
         with self._loop.lock:
             self._sources = [source for source in self._sources if source is not child]
             self._receivers = [receiver for receiver in self._receivers if receiver is not child]
             links = [link for link, request in list(child.leave_requests()) if link.ask(request, _ignore)]
-            limit = int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
-            for link in dict.fromkeys(links):
-                link.settle(limit, time.monotonic_ns)
+            deadline = time.monotonic_ns() + int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
+            for link in dict.fromkeys([*links, *awaited]):
+                link.settle(deadline - time.monotonic_ns(), time.monotonic_ns)
             left: object = child  # of a receiver, its registrations are the listeners
             for link in self._links.values():
                 link.listeners[:] = [listener for listener in link.listeners if listener is not left]

@@ -16,7 +16,7 @@ from ..events import source as source_events
 from ..events.info import NoFlags
 from ..memory.domain import unlink_source
 from ..memory.mapping import UnpublishedError, attach_board, read_lines
-from ..native.core import lib
+from ..native.core import CData, ffi, lib
 from . import wire
 from .refusals import reason_of
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from ..rules.source_registration import SourceRegistration
     from .link import StoreLink
 
-__all__ = ["Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister"]
+__all__ = [
+    "Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister", "close_for_good",
+]  # fmt: skip
 
 RETRY_NS = 1_000_000_000
 """Pause before a store that failed to do it is asked again."""
@@ -39,6 +41,14 @@ def check_deregister(already: bool, stores: Iterable[object]) -> None:
         raise UsageError("already deregistering", hint="make a new object to register again")
     if not any(True for _ in stores):
         raise UsageError("not registered with any stores", hint="wait_registered() first")
+
+
+def close_for_good(stream: CData) -> None:
+    """Closes the stream of a source (``struct hf_source *``) that is to be forgotten. The ring says so first:
+    this process may be killed before the stores have answered, and then nobody is to wait for the ring."""
+    header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(stream).base)
+    header.flags |= lib.HF_STREAM_DEREGISTERED
+    lib.hf_source_close(stream)
 
 
 class Deregistration:
@@ -83,6 +93,10 @@ class Deregistration:
         self._retry_ns.pop(store, None)  # it came back during the pause: else it would be asked, and told of, once more
         link = self._links[store]
         link.ask(self._request(store, link.next_id()), lambda answer: self._take(store, answer))
+
+    def asked(self) -> list[StoreLink]:
+        """Links on which an answer may come."""
+        return [self._links[store] for store in sorted(self._waiting) if self._links[store].up]
 
     def link_up(self, link: StoreLink) -> None:
         """A store is back."""
@@ -157,7 +171,7 @@ class SourceDeregistration(Deregistration):
 
     def _complete(self) -> None:
         if not self._successor:
-            # What cannot be removed now is holdfast gc's.
+            # What cannot be removed now is the stores'.
             with (
                 contextlib.suppress(TurnHeldError),
                 self._domain.exclusive(),

@@ -114,5 +114,6 @@ class Host(Protocol):
     def add_receiver(self, receiver: Any) -> None:
         """Takes a receiver in."""
 
-    def leave(self, child: Child, timeout: float | None = None) -> None:
-        """Takes a child out and tells its stores."""
+    def leave(self, child: Child, timeout: float | None = None, awaited: Iterable[StoreLink] = ()) -> None:
+        """Takes a child out and tells its stores. ``awaited``: links on which it has asked for something
+        more."""

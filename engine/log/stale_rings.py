@@ -15,13 +15,14 @@ from ..native.status import check
 from ..rules.reconcile import FOR_EVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from ..memory import mapping
     from ..rules.quorum import Groups
 
 __all__ = [
-    "LivingStream", "StaleRings", "living", "living_ring", "owner_lives", "same_process", "unlink_unsent", "unlink_unused",
+    "LivingStream", "StaleRings", "deregistered", "is_deregistered", "living", "living_ring", "owner_lives", "same_process",
+    "unlink_deregistered", "unlink_unsent", "unlink_unused",
 ]  # fmt: skip
 
 
@@ -151,6 +152,35 @@ def unlink_unused(domain: Domain, uuid: bytes, *, kept: bool = False) -> None:
         if kept:
             domain.tell_removal()
         unlink_source(domain, uuid)
+
+
+def is_deregistered(name: str) -> bool:
+    """The source of this ring has asked its stores to forget it, and nothing of it is to be waited for."""
+    try:
+        with attach_stream(name, populate=False) as stream:
+            return bool(stream.stream.flags & lib.HF_STREAM_DEREGISTERED)
+    except (FileNotFoundError, UnpublishedError, Error):
+        return False
+
+
+def deregistered(domain: Domain, kept: Set[bytes]) -> set[bytes]:
+    """Sources that were deregistered and whose rings are there still, beside those that a store keeps: their
+    process was killed, or left, before all stores had answered."""
+    return {
+        item.uuid
+        for item in domain.objects()
+        if item.kind == "stream" and item.uuid not in kept and is_deregistered(item.name)
+    }
+
+
+def unlink_deregistered(domain: Domain, uuid: bytes) -> None:
+    """Removes the names of a source that was deregistered and that no store keeps. They stay while somebody
+    who lives is on the board, and where there is a ring of another life of that identity."""
+    with domain.exclusive():
+        objects = domain.objects(uuid)
+        others = any(item.kind == "stream" and not is_deregistered(item.name) for item in objects)
+        if not others and not any(_in_use(domain, item) for item in objects):
+            unlink_source(domain, uuid)
 
 
 def unlink_unsent(domain: Domain, begun: Mapping[bytes, int]) -> list[str]:

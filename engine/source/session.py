@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
-from ..control.deregistration import SourceDeregistration, check_deregister
+from ..control.deregistration import SourceDeregistration, check_deregister, close_for_good
 from ..control.grants import grant_of
 from ..control.link import twin_of
 from ..control.refusals import refusal_of
@@ -459,7 +459,7 @@ class SourceSession:
             )
             self._let_send(False)
             if self.handle:
-                lib.hf_source_close(self.handle)
+                close_for_good(self.handle)
             self.deregistration.add(granted)
         with self.registered:
             self.registered.notify_all()
@@ -477,7 +477,7 @@ class SourceSession:
             self.closed = True
             self._let_send(False)
             nameless.say(self.context.domain, f"source {self.machine.uuid.hex()}", None)
-            self.context.leave(self, timeout)
+            self.context.leave(self, timeout, self.deregistration.asked() if self.deregistration is not None else ())
             self.refresh()
             self.deliver_events()
         if self.handle:

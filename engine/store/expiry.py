@@ -9,10 +9,11 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
-from ..errors import Error, SystemCallError
+from ..errors import Error, SystemCallError, TurnHeldError
 from ..log.files import taken_bytes
 from ..log.info_file import log_view, read_info
-from ..log.stale_rings import unlink_unsent
+from ..log.sight import load_state
+from ..log.stale_rings import deregistered, unlink_deregistered, unlink_unsent
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
@@ -24,7 +25,8 @@ from .registry import called, source_called
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..log.state_file import ReceiverState, SourceState
+    from ..log.state_file import ReceiverState, SourceState, State
+    from ..memory.domain import Domain
     from ..native.core import CData
     from ..rules.proxy_source import Change
     from .clients import Clients
@@ -38,7 +40,9 @@ _log = logging.getLogger("holdfast.store")
 
 
 UNSENT_S = 2.0
-"""How often rings are looked for that a source left before it had begun."""
+"""How often rings are looked for that a source left before it had begun, or after it was deregistered."""
+LEFT_S = 30.0
+"""So much later where something has to stay: the states of all stores are read for it."""
 
 
 class Expiry:
@@ -186,6 +190,23 @@ class Expiry:
         begun = {source.uuid: source.incarnation for source in self._holdings.state.sources}
         for name in unlink_unsent(self._holdings.domain, begun):
             _log.info("store %s: %s: its source died before it had begun; removed", self._holdings.name, name)
+        self._let_go_deregistered()
+
+    def _let_go_deregistered(self) -> None:
+        """What sources that no store keeps have left in shared memory. Of a store whose state cannot be read
+        nobody knows that; a source that another store keeps is that one's to look at."""
+        domain, kept, left = self._holdings.domain, self._holdings.registry.uuids, self._sources.left
+        left |= deregistered(domain, kept)
+        left &= {item.uuid for item in domain.objects()} - kept
+        if not left:
+            return
+        states = [_state_of(domain, name) for name in domain.store_names() if name != self._holdings.name]
+        for uuid in left:
+            if all(state is not None and all(source.uuid != uuid for source in state.sources) for state in states):
+                with contextlib.suppress(TurnHeldError):
+                    unlink_deregistered(domain, uuid)
+        if left & {item.uuid for item in domain.objects()}:
+            self._unsent_s += LEFT_S
 
     def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
         """Of each source: whether the owner of the stream that is read here lives, and the lines of its
@@ -303,3 +324,12 @@ class Expiry:
         changed = gone_ns != receiver.gone_ns
         receiver.gone_ns = gone_ns
         return changed
+
+
+def _state_of(domain: Domain, store: str) -> State | None:
+    """None where nobody knows what it keeps."""
+    info = read_info(domain, store)
+    try:
+        return load_state(Path(info.directory)) if info is not None else None
+    except (Error, OSError):
+        return None

@@ -50,6 +50,9 @@ class SourceDesk:
         their ends."""
         self._walks: dict[bytes, tuple[frozenset[Path], Walk]] = {}
         """By source: the logs, and their walk."""
+        self.left = set[bytes]()
+        """Sources that were deregistered here: what they have in shared memory is theirs, or a store's if
+        they end before they have removed it."""
 
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
         """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it
@@ -314,6 +317,7 @@ class SourceDesk:
             return answers.in_use(request.id, holdings.name, source, "source", holder or Held(0, 0))
         stored = holdings.held(source)
         self.forget(source, names=False)  # the source removes them when all of its stores have answered
+        self.left.add(source.uuid)
         _log.info("%s: deregistered with its messages", news.called(holdings.name, source))
         return wire.Deregistered(request.id, stored)
 

@@ -157,6 +157,8 @@ class _Sweep:
             return self.everything, f"{gone}, and it is damaged (removed by --all)"
         if end[0] == header.start_sqn:
             return True, f"{gone}, nothing was sent in it"
+        if header.flags & lib.HF_STREAM_DEREGISTERED and self._is_kept_by_none(mapping.uuid):
+            return True, f"{gone}, which was deregistered, and no store keeps it"
         if declared_stores(mapping) is None and any(store.listed is None for store in self.stores):
             return (
                 self.everything,
@@ -168,6 +170,10 @@ class _Sweep:
             return True, f"{gone}, " + ("every store has all of it" if names else "it had no store")
         what = f"{gone}, and store {', '.join(lacking)} has not drained it up to number {int(end[0]) - 1}"
         return self.everything, what + ("" if self.everything else "; start the store, or give it up with --all")
+
+    def _is_kept_by_none(self, uuid: bytes) -> bool:
+        """All of them can be asked, and no store knows the source."""
+        return all(store.listed is not None and store.source(uuid) is None for store in self.stores)
 
     def _declared(self, mapping: Mapping) -> dict[str, StoreFiles | None]:
         """Stores that the source was registered with, by its names for them; when its SRI is torn, those that
