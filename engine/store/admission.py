@@ -40,48 +40,48 @@ class Admission:
     def __init__(self, has_room: Callable[[], bool], may_change: Callable[[], bool]) -> None:
         self._has_room = has_room
         self._may_change = may_change
-        self._waiting: dict[tuple[Client, bytes], _Waiting] = {}
+        self.waiting: dict[tuple[Client, bytes], _Waiting] = {}
         """By the connection and the uuid of the object that registers; who came first is first."""
         self._look_ns = 0
 
     @property
     def due_s(self) -> float:
         """When to look for room again; ``inf``: nobody waits."""
-        return self._look_ns / 1e9 if self._waiting else math.inf
+        return self._look_ns / 1e9 if self.waiting else math.inf
 
     def wait(self, client: Client, request: wire.Request, now_ns: int) -> bool:
         """There was no room for this request. True: it waits; False: it is to be refused now."""
         if not isinstance(request, wire.RegisterSource | wire.RegisterReceiver):
             return False
-        known = self._waiting.get((client, request.uuid), _Waiting(request, now_ns + WAIT_NS))
+        known = self.waiting.get((client, request.uuid), _Waiting(request, now_ns + WAIT_NS))
         if now_ns >= known.until_ns or not self._may_change():
             return False
-        if not self._waiting:
+        if not self.waiting:
             self._look_ns = now_ns + LOOK_NS
         known.request = request
-        self._waiting[client, request.uuid] = known
+        self.waiting[client, request.uuid] = known
         return True
 
     def answered(self, client: Client, request: wire.Request) -> None:
         """This request has its answer, or waits for something else."""
         if isinstance(request, wire.RegisterSource | wire.RegisterReceiver):
-            self._waiting.pop((client, request.uuid), None)
+            self.waiting.pop((client, request.uuid), None)
 
     def leave(self, client: Client, request: wire.Leave) -> None:
         """An object is closed: it asks for nothing any more."""
         for uuid in {request.source, request.uuid}:
-            self._waiting.pop((client, uuid), None)
+            self.waiting.pop((client, uuid), None)
 
     def due(self, now_ns: int) -> Iterator[tuple[Client, wire.RegisterSource | wire.RegisterReceiver]]:
         """Those to be handled again, if it is time, first come first: as long as there is room, and those
         whose time is over. Room is looked for before each, so that it claims nothing in vain."""
-        if not self._waiting or now_ns < self._look_ns:
+        if not self.waiting or now_ns < self._look_ns:
             return
         self._look_ns = now_ns + LOOK_NS
         room, may_change = True, self._may_change()
-        for (client, uuid), each in list(self._waiting.items()):
+        for (client, uuid), each in list(self.waiting.items()):
             if client.closed:
-                del self._waiting[client, uuid]
+                del self.waiting[client, uuid]
                 continue
             room = room and self._has_room()
             if room or now_ns >= each.until_ns or not may_change:

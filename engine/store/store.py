@@ -206,7 +206,8 @@ class Store:
                     self._accept()
                 elif key.data is None:
                     self._serve(key.fd)
-            for client, request in chain(self.sources.retry(), self._admission.due(time.monotonic_ns())):
+            admitted = self._admission.due(time.monotonic_ns()) if self._admission.waiting else ()
+            for client, request in chain(self.sources.retry(), admitted):
                 self._handle(client, request)
             if self._deaf_until and time.monotonic() >= self._deaf_until:
                 self._deaf_until = 0.0
@@ -215,7 +216,8 @@ class Store:
 
     def _left_s(self) -> float:
         """Until something is due."""
-        wakes = self._expiry.due_s, self._shelf.due_s, self._admission.due_s, self._deaf_until or math.inf
+        admission_s = self._admission.due_s if self._admission.waiting else math.inf
+        wakes = self._expiry.due_s, self._shelf.due_s, admission_s, self._deaf_until or math.inf
         due_s = min(self._saved_at + SAVE_ACKS_S, *wakes)
         return max(0.0, due_s - time.monotonic())
 
@@ -357,7 +359,8 @@ class Store:
             if isinstance(limit, LimitReachedError) and self._admission.wait(client, request, time.monotonic_ns()):
                 return
             answer = self._failed(request.id, request, error)
-        self._admission.answered(client, request)
+        if self._admission.waiting:
+            self._admission.answered(client, request)
         if answer is not None:
             self._clients.send(client, answer)
 
@@ -401,7 +404,8 @@ class Store:
             case wire.ListSources():
                 return sources.listed(client, request)
             case wire.Leave():
-                self._admission.leave(client, request)
+                if self._admission.waiting:
+                    self._admission.leave(client, request)
                 desk = sources if request.role == "source" else receivers
                 return desk.leave(client, request)
             case wire.Deregister():

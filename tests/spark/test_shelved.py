@@ -269,7 +269,7 @@ def test_what_is_forgotten_by_force_is_lost(
     end = query.latestOffset(passed(start), ALL)
     query.stop()
     shelved(store, *uuids)
-    store.store.holdings.forget(kept(store, uuids[0]), names=True)
+    store.store.holdings.forget(kept(store, uuids[0]), names=lambda _: True)
     again = reader(session=SESSION, failOnDataLoss=str(fails).lower())
     if fails:
         with pytest.raises(DataLossError, match="gone: no store keeps this source any more"):

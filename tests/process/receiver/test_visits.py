@@ -422,21 +422,15 @@ def test_a_session_that_is_held_is_refused_also_where_the_source_is_over(
     until("it has the session", lambda: second.acknowledged() == dict.fromkeys(uuids, 0))
 
 
-@pytest.mark.parametrize("why", ["paced", "lifetime"])
-def test_it_stays_where_leaving_would_cost_it_something(
+def test_it_stays_with_a_receiver_paced_source(
     run_store: Callable[..., ThreadStore],
     ctx: hf.Context,
     session: Callable[..., AckOnlyReceiver],
     monkeypatch: pytest.MonkeyPatch,
-    why: str,
 ) -> None:
-    if why == "paced":
-        monkeypatch.setattr(ack_only, "OPTIONS", {**ack_only.OPTIONS, **paced_source.BLOCKS})
-        run_store("a", "disk", **{"repository-allow-receiver-paced-persistence": 1})
-        given: dict[str, Any] = {**paced_source.SOURCE, "ume_session_id": 1}
-    else:
-        run_store("a", "disk", **{"receiver-state-lifetime": 60_000})
-        given = options(ume_session_id=1)
+    monkeypatch.setattr(ack_only, "OPTIONS", {**ack_only.OPTIONS, **paced_source.BLOCKS})
+    run_store("a", "disk", **{"repository-allow-receiver-paced-persistence": 1})
+    given: dict[str, Any] = {**paced_source.SOURCE, "ume_session_id": 1}
     rcv = session()
     with ctx.source("quotes", options=given) as src:
         everywhere(src)
@@ -452,10 +446,13 @@ def test_it_stays_where_leaving_would_cost_it_something(
 
 @pytest.mark.usefixtures("few")
 def test_those_that_stay_keep_no_other_out(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., AckOnlyReceiver]
-) -> None:
-    """A store that would forget it after a lifetime keeps it registered with all."""
-    store, count = run_store("a", "disk", **{"receiver-state-lifetime": 60_000}), 10
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., AckOnlyReceiver],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It may leave none, and registers with all."""
+    for module in (visits, leaving):
+        monkeypatch.setattr(module, "may_be_left", lambda _: False)
+    store, count = run_store("a", "disk"), 10
     uuids = all_over(ctx, [store], count)
     rcv = session()
     until("it is registered with all", lambda: registered(rcv) == {*uuids})

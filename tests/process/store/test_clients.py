@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
+    from holdfast.engine.store.clients import Client
+
 PATIENCE_S = 60.0
 LIST = wire.ListSources(1, "orders")
 
@@ -135,7 +137,7 @@ def test_another_users_process_is_let_go_unheard(
 def test_a_request_that_fails_is_refused_and_may_come_again(
     store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
-    def fail(_: wire.ListSources) -> wire.Answer:
+    def fail(_: Client, __: wire.ListSources) -> wire.Answer:
         raise problem
 
     sock = connect()

@@ -86,7 +86,7 @@ def test_a_source_waits_for_room_where_there_soon_is_some_and_nobody_waits_with_
             uuids = [over(ctx, session) for session in range(1, 9)]
             seen: list[object] = []
             late = ctx.source("quotes", options={**live, "ume_session_id": 101}, on_event=seen.append)
-            until("it waits", lambda: bool(store.store._admission._waiting))
+            until("it waits", lambda: bool(store.store._admission.waiting))
             lives.wait_stable(lives.send(b"goes on"), SHORT)
             with ctx.receiver("quotes") as rcv:
                 message = rcv.receive(timeout=SHORT)
@@ -96,7 +96,7 @@ def test_a_source_waits_for_room_where_there_soon_is_some_and_nobody_waits_with_
             late.wait_registered(SHORT)
             late.wait_stable(late.send(b"came late"), SHORT)
         assert not any(isinstance(event, hf.events.source.RegistrationError) for event in seen)
-        assert store.store._admission._waiting == {}
+        assert store.store._admission.waiting == {}
 
 
 def test_a_source_for_which_no_room_comes_is_refused_by_name_when_it_has_waited(
