@@ -79,7 +79,7 @@ def test_a_source_waits_for_room_where_there_soon_is_some_and_nobody_waits_with_
     store = run_store("a", "disk")
     limited(store, used, monkeypatch)
     live = {**SOURCE, "ume_store_name": ["a"]}
-    with hf.Context() as ctx, ctx.source("quotes", options={**live, "ume_session_id": 100}) as lives:
+    with hf.Context() as ctx, ctx.source("orders", options={**live, "ume_session_id": 100}) as lives:
         lives.wait_registered(SHORT)
         with monkeypatch.context() as busy:
             busy.setattr(shelf, "_is_whole", lambda *_: False)  # as while they are looked through
@@ -88,7 +88,7 @@ def test_a_source_waits_for_room_where_there_soon_is_some_and_nobody_waits_with_
             late = ctx.source("quotes", options={**live, "ume_session_id": 101}, on_event=seen.append)
             until("it waits", lambda: bool(store.store._admission.waiting))
             lives.wait_stable(lives.send(b"goes on"), SHORT)
-            with ctx.receiver("quotes") as rcv:
+            with ctx.receiver("orders") as rcv:  # of the others it would hold the logs
                 message = rcv.receive(timeout=SHORT)
                 assert message is not None
             assert not any(is_shelved(store, uuid) for uuid in uuids)
