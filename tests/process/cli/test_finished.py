@@ -117,6 +117,24 @@ def test_what_nobody_has_ever_registered_with_stays_unless_forced(run_store: Cal
     assert topics() == []
 
 
+def test_a_receiver_that_was_deregistered_at_all_stores_has_not_registered(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """Also while its line is on the board: neither does it owe anything, nor was the source ever read for
+    good."""
+    store = run_store("a", "disk")
+    with hf.Context(session_id=5) as ctx:
+        src = ctx.source("quotes", options={"ume_store_name": ["a"]})
+        src.wait_registered(5)
+        src.wait_stable(src.send(b"1"), 5)
+        received()
+        (row,) = stat()["receivers"]
+        (kept,) = store.store.state.sources[0].receivers
+        words = "--source", str(src.registration_ids["a"]), "--receiver", str(kept.registration_id)
+        assert run("store", "deregister", "a", *words)[0] == 0
+        assert (row["session_id"], row["ack"], stat()["receivers"]) == (7, 0, [])
+
+
 def test_what_is_younger_stays_also_when_forced(run_store: Callable[..., ThreadStore]) -> None:
     run_store("a", "disk")
     sent("1")
