@@ -136,7 +136,7 @@ HARNESSES = (
     ),
     Harness(
         "soak", "half an hour of stores, sources and receivers under kills, stops and wipes, beside every operator's command",
-        (f"{MAKE} soak MINUTES=30 SEED=1",), {"minutes": 30, "stable messages": 200_000, "throw-away receivers": 100}, 4,
+        (f"{MAKE} soak MINUTES=30 SEED=1",), {"minutes": 30, "stable messages": 200_000, "throw-away receivers": 100}, 18,
         beside=True,
     ),
     Harness(

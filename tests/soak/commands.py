@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from soak.actors import bound
-from soak.changing import SPOILED_TOPIC, Changes
+from soak.changing import LATE, SPOILED_TOPIC, Changes
 from soak.judge import Role
 from soak.plan import STORES, TOPICS
 from soak.programs import Settings
@@ -97,15 +97,15 @@ class Operator:
             done = subprocess.run(bound(full), input=given, capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired as late:
             out, err = (text.decode(errors="replace") if text else "" for text in (late.stdout, late.stderr))
-            return Said(words, 124, out, f"not within {PATIENCE_S:.0f} s: {err}", begin, time.monotonic())
+            return Said(words, LATE, out, f"not within {PATIENCE_S:.0f} s: {err}", begin, time.monotonic())
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         return Said(words, done.returncode, out, err, begin, time.monotonic())
 
     def _command(self, number: int) -> None:
         turns = (
             self._stat, self._doctor, self._recv, self.changes.sweep, self._events, self._send, self.changes.refused, self._stat,
-            self._check, lambda: self.changes.spoil(number), self._read, self._gc, self.changes.mark, self._compare, self._dump,
-            self.changes.all_domains, self._finished, self._orphans,
+            self._check, lambda: self.changes.spoil(number), self._gc, self._read, self.changes.mark, self._compare, self._dump,
+            self.changes.all_domains, self._gc, self._finished, self._orphans,
         )  # fmt: skip
         turns[number % len(turns)]()
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["LIVING", "LOOK_S", "Change", "Follower", "check_followed", "read_changes"]
 
 LOOK_S = 10.0
-"""Longer than this nothing stays unsaid."""
+"""Longer than this, and than it takes to look, nothing stays unsaid."""
+SILENT_S = 60.0
+"""Sources send all the time: it does not take as long to look."""
 END_S = 30.0
 STATUS = 128 + signal.SIGTERM
 LIVING = {"running", "live"}
@@ -73,11 +75,16 @@ def check_followed(
     end: float,
 ) -> list[str]:
     """``actors``: by event and name, of a source its topic. ``sent``: behind the last number, by topic.
-    ``begin``, ``end``: of the command."""
+    ``begin``, ``end``: of the command, which may be slow on a busy machine: at its longest look as well."""
+    looks = sorted({begin, *(each.at for each in changes), end})
+    gaps = [after - before for before, after in itertools.pairwise(looks)]
+    if len(looks) < 3 or max(gaps) > SILENT_S:
+        return [f"events -f: {len(changes)} lines, and nothing for {max(gaps):.0f} s"]
+    begin, look_s = looks[1], LOOK_S + max(gaps[1:])
     found = []
     for (event, name), actor in actors.items():
         mine = [each for each in changes if each.event == event and name in {each.name, each.topic}]
-        found += _coming_and_going(f"events -f: {event} {name}", event, actor, mine, begin, end)
+        found += _coming_and_going(f"events -f: {event} {name}", event, actor, mine, (begin, end), look_s)
     for topic, following in sent.items():
         beyond = [each for each in changes if each.topic == topic and each.number >= following]
         if beyond:
@@ -87,7 +94,7 @@ def check_followed(
         found += [
             f"events -f: what is stable has fallen: {fall}"
             for fall in falls
-            if any(since + LOOK_S < fall.at < until for since, until, _ in spans)
+            if any(since + look_s < fall.at < until for since, until, _ in spans)
         ]
     twice = [key for key, count in Counter((each.at, each.about) for each in changes).items() if count > 1]
     if twice:
@@ -101,21 +108,22 @@ def _falls(changes: Sequence[Change]) -> list[Change]:
 
 
 def _coming_and_going(
-    what: str, event: str, actor: Actor, changes: Sequence[Change], begin: float, end: float
+    what: str, event: str, actor: Actor, changes: Sequence[Change], span: tuple[float, float], look_s: float
 ) -> list[str]:
+    begin, end = span
     found = []
     for since, until, pid in actor.calm_spans(begin, end):
-        if until - since < LOOK_S:
+        if until - since < look_s:
             continue
         states = _states(changes, until)
         living = {each.pid for each in states if each.state in LIVING}
         if living != {pid}:
             found.append(f"{what} is process {pid} from {since:.1f} to {until:.1f}: {states}")
-        false = [each for each in changes if since + LOOK_S < each.at < until]
+        false = [each for each in changes if since + look_s < each.at < until]
         if event != "receiver" and false:  # those come and go with sources, too
             found.append(f"{what} was at work from {since:.1f} to {until:.1f}: {false}")
     for since, until in actor.absences():
-        if begin < since and min(until, end) - since > LOOK_S:
+        if begin < since and min(until, end) - since > look_s:
             states = _states(changes, min(until, end))
             if any(each.state in LIVING for each in states):
                 found.append(f"{what} was away from {since:.1f} to {until:.1f}: {states}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from soak.programs import RECEIVERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "GIVEN_UP_S", "LEAVER", "RECEIVERS", "SOURCES", "STORES", "TOPICS", "Trouble", "topics_of", "troubles",
@@ -21,7 +21,7 @@ TOPICS = {source: f"soak.{source}" for source in SOURCES}
 LEAVER = "throttled"
 GIVEN_UP_S = 10.0
 """``ume_store_activity_timeout``, as it is by default."""
-SILENT_S = GIVEN_UP_S + 5.0
+SILENT_S = GIVEN_UP_S + 10.0
 """So long is a store silent at least, so that a source on a busy machine has noticed."""
 ONE_TOPIC = {"one": "soak.s0", "arrival": "soak.s1", "explicit": "soak.s2"}
 """These receive one topic; the others all, by a pattern."""
@@ -46,9 +46,16 @@ def topics_of(receiver: str) -> tuple[str, ...]:
     return (ONE_TOPIC[receiver],) if receiver in ONE_TOPIC else tuple(TOPICS.values())
 
 
+def _dealt(draw: random.Random, kinds: Sequence[str]) -> Iterator[str]:
+    """Each as often as every other one, so that a short run has most of them."""
+    while True:
+        yield from draw.sample(kinds, len(kinds))
+
+
 def troubles(seed: int, seconds: float, every: float) -> Iterator[Trouble]:
     """One each ``every`` seconds, the last early enough to be mended before the end."""
     draw = random.Random(seed)
+    of_stores, of_others = _dealt(draw, OF_STORES), _dealt(draw, OF_OTHERS)
     at = every
     while at < seconds - every:
         group = draw.choice((STORES, SOURCES, RECEIVERS))
@@ -56,7 +63,7 @@ def troubles(seed: int, seconds: float, every: float) -> Iterator[Trouble]:
         if whom == LEAVER:
             yield Trouble(at, "leave", whom, draw.choice((0.3, 1, 5)) * every)
         else:
-            what = draw.choice(OF_STORES if group is STORES else OF_OTHERS)
+            what = next(of_stores if group is STORES else of_others)
             away = draw.choice((0.0, 0.0, draw.random() * every / 4))
             if what == "silence":
                 away = SILENT_S + 5.0 * draw.random()

@@ -159,8 +159,11 @@ CHANGES = [
 ]  # fmt: skip
 
 
+LAGS = [change(float(at), "lag", "", 0, 0) for at in range(2, 121)]
+
+
 def followed(changes: list[Change]) -> list[str]:
-    return check_followed(changes, ACTORS, {TOPIC: 8}, 2.0, 120.0)
+    return check_followed([*changes, *LAGS], ACTORS, {TOPIC: 8}, 1.0, 120.0)
 
 
 def test_events_that_say_what_happened_are_good_and_each_lie_of_the_soak_is_found() -> None:
@@ -183,6 +186,12 @@ def test_events_that_do_not_say_what_happened_are_found(changes: list[Change]) -
     assert len(followed(changes)) == 1
 
 
+def test_a_slow_look_is_excused_and_silence_is_not() -> None:
+    slow = [replace(each, at=each.at + 22.0) for each in CHANGES[:2]]
+    assert check_followed([*slow, *CHANGES[2:], *LAGS[25:]], ACTORS, {TOPIC: 8}, 1.0, 120.0) == []
+    assert "nothing for 119 s" in check_followed([], ACTORS, {TOPIC: 8}, 1.0, 120.0)[0]
+
+
 def test_who_was_there_for_less_than_a_look_may_stay_unsaid() -> None:
     brief = [
         START,
@@ -191,7 +200,7 @@ def test_who_was_there_for_less_than_a_look_may_stay_unsaid() -> None:
     ]
     actors = {**ACTORS, ("store", "a"): actor("a", "store", *brief)}
     changes = [*CHANGES[:4], change(62.0, "store", "running", 12), CHANGES[5]]
-    assert check_followed(changes, actors, {TOPIC: 8}, 2.0, 120.0) == []
+    assert check_followed([*changes, *LAGS], actors, {TOPIC: 8}, 1.0, 120.0) == []
 
 
 def test_lines_are_read_with_the_clock_of_the_soak(tmp_path: Path) -> None:
