@@ -48,8 +48,8 @@ WIPES = {"wipe", "adopt"}
 BLOWS = {"wipe": "kill", "adopt": "kill", "exclude": "kill", "leave": "close", "silence": "stop"}
 """What is done to the process, where that has another name."""
 ENDS_MAX = 3
-GROWTH_MIN_S = 180.0
-"""A shorter run ends before logs are full, and every kind of receiver has read one."""
+GROWTH_MIN_S = 480.0
+"""A shorter run ends before logs are full, every kind of receiver has read one, and `gc` has had its turn."""
 
 
 class Scene:
