@@ -91,6 +91,9 @@ class StoreInfo(msgspec.Struct, frozen=True):
     disk_limit: int = 0
     """The largest repository-disk-file-size-limit of its topics that are kept on disk; 0: of none, or not
     known."""
+    ready: tuple[bytes, ...] | None = None
+    """uuids of the sources that it knows, has messages of, and could stand in for; None: an older store does
+    not say. Its files alone do not tell: it may have lost the state, and have the logs left."""
 
     def alive(self, domain: Domain) -> int:
         """Of its process. 1: it lives; 0: it is proved dead; below: that is not known."""

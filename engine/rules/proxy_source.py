@@ -2,8 +2,8 @@
 
 Here the stores keep the stream's record, and answer receivers for a dead source in any case. A proxy adds
 that one store, the same for everybody, says that it does so, from the activity timeout on until the source is
-back or forgotten. Of the stores that run, allow it, and have the source's messages it is the one with the
-lowest identity: no store asks another.
+back or forgotten. Of the stores that run, allow it, know the source, and have its messages it is the one with
+the lowest identity. Each says in its info file which sources that are: no store asks another.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Proxies:
         """When this store process first saw that nobody holds the source, ns."""
         self.standing: set[bytes] = set()
         """Sources that this store stands in for."""
+        self.ready: set[bytes] = set()
+        """Sources that it could stand in for, dead or not: the others elect among the stores that are."""
 
     def due(self, source: bytes, held: bool, after_ns: int, now_ns: int) -> bool:
         """It is dead, and has been for its activity timeout while this store looked: somebody is to stand
@@ -72,6 +74,7 @@ class Proxies:
     def keep(self, sources: Set[bytes]) -> list[Change]:
         """These are kept; every other one is forgotten, with its state."""
         self._since = {source: since for source, since in self._since.items() if source in sources}
+        self.ready &= sources
         gone = sorted(source for source in self.standing if source not in sources)
         self.standing.difference_update(gone)
         return [Change(source, False, "the source is forgotten") for source in gone]

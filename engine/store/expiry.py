@@ -25,6 +25,7 @@ from .registry import called, source_called
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..log.info_file import StoreInfo
     from ..log.state_file import ReceiverState, SourceState, State
     from ..memory.domain import Domain
     from ..native.core import CData
@@ -46,19 +47,18 @@ LEFT_S = 30.0
 
 
 class Expiry:
-    """See the module; the store's control thread. ``stands_in`` is told for which sources this store does,
-    when that changes."""
+    """See the module; the store's control thread. ``say`` is called when :attr:`proxies` have changed."""
 
     def __init__(
         self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk,
-        stands_in: Callable[[set[bytes]], None],
+        say: Callable[[], None],
     ) -> None:  # fmt: skip
         self._holdings = holdings
         self._clients = clients
         self._here: set[Reader] = set()
         """Sessions whose receivers were here at this look, or since the one before."""
         self.needed = Needed(holdings)
-        self._stands_in = stands_in
+        self._say = say
         self._sources = sources
         self._receivers = receivers
         self._absences = Absences()
@@ -67,6 +67,10 @@ class Expiry:
         over."""
         self._due_of: dict[bytes, float] = {}
         self.proxies = Proxies()
+        self._said: tuple[set[bytes], set[bytes]] = set(), set()
+        """What others were told of ``proxies``."""
+        self._infos: dict[str, StoreInfo | None] = {}
+        """What other stores say, as it was read at this look: one may be of thousands of sources."""
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
@@ -86,12 +90,14 @@ class Expiry:
             self._look_around()
         finally:
             self.due_s = time.monotonic() + self._interval_s
+            self._tell_others()
 
     def _look_around(self) -> None:
         holdings = self._holdings
         holdings.let_go_by_age()
         self._let_go_unsent()
         self._ringed = None
+        self._infos.clear()
         changed, now = False, Now(time.monotonic_ns(), time.time_ns())
         self._meet(self._clients.readers())
         while self._due and self._due[0][0] <= now.monotonic_ns:
@@ -253,6 +259,7 @@ class Expiry:
             due = self.proxies.due(source.uuid, True, after_ns, now.monotonic_ns)
         repository = self._holdings.repository(source.uuid)
         has = repository is not None and self._has_begun(source.uuid, repository.path)
+        (self.proxies.ready.add if has else self.proxies.ready.discard)(source.uuid)
         chosen = due and has and elected(self._holdings.state.uuid, self._candidates(source))
         self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
 
@@ -280,15 +287,24 @@ class Expiry:
         return name in known
 
     def _candidates(self, source: SourceState) -> list[bytes]:
-        """The other stores of a source that could stand in for it: they run, allow it, and have its
-        messages."""
-        domain = self._holdings.domain
-        infos = [info for name in source.stores if (info := read_info(domain, name)) is not None and info.proxies]
-        return [
-            info.uuid
-            for info in infos
-            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex()) and info.alive(domain) != 0
-        ]
+        """The other stores of a source that could stand in for it: they run, allow it, and have its messages,
+        as they say. Of an older store its log has to do."""
+        domain, found = self._holdings.domain, []
+        for info in map(self._info, source.stores):
+            if info is None or not info.proxies:
+                continue
+            if info.ready is not None:
+                ready = source.uuid in info.ready
+            else:
+                ready = self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())
+            if ready and info.alive(domain) != 0:
+                found.append(info.uuid)
+        return found
+
+    def _info(self, name: str) -> StoreInfo | None:
+        if name not in self._infos:
+            self._infos[name] = read_info(self._holdings.domain, name)
+        return self._infos[name]
 
     def _tell_proxies(self, changes: list[Change]) -> None:
         for source, stands_in, why in changes:
@@ -296,8 +312,13 @@ class Expiry:
             known = self._holdings.registry.source(source)
             name = source_called(known) if known is not None else "source"
             _log.info("store %s: %s for %s (%s): %s", self._holdings.name, what, name, source.hex(), why)
-        if changes:
-            self._stands_in(self.proxies.standing)
+
+    def _tell_others(self) -> None:
+        """Again and again, until it was written."""
+        proxies = self.proxies
+        if (proxies.standing, proxies.ready) != self._said:
+            self._say()
+            self._said = set(proxies.standing), set(proxies.ready)
 
     def _look_at_receiver(
         self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now, *, shelved: bool

@@ -111,7 +111,7 @@ class Store:
         self.receivers = ReceiverDesk(self.holdings, self._clients)
         self.sources = SourceDesk(self.holdings, self._clients)
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
-        self._expiry = Expiry(self.holdings, self._clients, self.sources, self.receivers, self._stands_in)
+        self._expiry = Expiry(self.holdings, self._clients, self.sources, self.receivers, self._say)
         self._shelf = Shelf(self.holdings, self._clients)
         self._admission = Admission(self.holdings.has_room, self._shelf.may_change)
         self._stop = threading.Event()
@@ -174,22 +174,23 @@ class Store:
         """Starts draining what is there and lets clients in."""
         self.drainer.start()
         self.drainer.want_spares()
-        self._stands_in(set())
+        self._say()
         if self.holdings.read_only is not None:
             why, name = self.holdings.read_only, self.config.name
             _log.error("store %s serves receivers what it has, refuses sources and records nothing: %s", name, why)
         lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
 
-    def _stands_in(self, sources: set[bytes]) -> None:
-        """Says who this store is, and whose proxy. Others read that, and do not ask."""
+    def _say(self) -> None:
+        """Says who this store is, and whose proxy, or could be. Others read that, and do not ask."""
+        of = self._expiry.proxies
         topics, self._told_read_only = self.holdings.topics, self.holdings.read_only is not None
         proxies = topics.store.options.allow_proxy_source and not self.holdings.sealed
         write_info(
             self.domain,
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
-                lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(sources)),
-                self._told_read_only, topics.disk_limit,
+                lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(of.standing)),
+                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)),
             ),
         )  # fmt: skip
 
@@ -226,7 +227,7 @@ class Store:
         are answered."""
         try:
             if self._told_read_only != (self.holdings.read_only is not None):
-                self._stands_in(self._expiry.proxies.standing)
+                self._say()
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
                 self._save_acks()
                 self._look_for_logs()

@@ -117,9 +117,10 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "an_empty_log_stands_in": (
         Patch(
             EXPIRY,
-            "if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex()) and info.alive",
-            "if info.alive",
+            "(self.proxies.ready.add if has else ",
+            "(self.proxies.ready.add if repository is not None else ",
         ),
+        Patch(EXPIRY, "source.proxy and source.incarnation and options", "source.proxy and options"),
     ),
     "a_registration_id_is_given_twice": (
         Patch(

@@ -4,17 +4,22 @@ until that is back."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from support.receiving import until_no_ring
 from support.worker import LIMIT, STABLE
 from support.workers import Worker, until
 
 import holdfast as hf
+from holdfast.engine.log.info_file import log_view, read_info, write_info
 from holdfast.engine.log.state_file import State, StateFile
+from holdfast.engine.store import repository
+from holdfast.engine.store import store as running
 from holdfast.engine.tools import snapshot
 
 if TYPE_CHECKING:
@@ -53,6 +58,11 @@ def source(ctx: hf.Context, **options: Any) -> hf.Source:
     # Where it has begun decides who stands in; a quorum would do for the registration.
     until("it has begun everywhere", lambda: {at.state for at in src.stats().stores.values()} <= {"active", "idle"})
     return src
+
+
+def refused() -> None:
+    """The system does so to a process that has run out of descriptors."""
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def looks(*stores: ThreadStore) -> None:
@@ -176,6 +186,75 @@ def test_j2_a_store_that_has_lost_its_log_does_not_stand_in(
         elsewhere.rename(tmp_path / "store-b")
         b = run_store("b", "disk", **STORE)
         until("who has it does", lambda: standing(a, b) == ["b"])
+
+
+def test_j2_a_store_that_has_no_room_to_say_that_it_stands_in_says_it_later(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "memory", **STORE)
+    with hf.Context(session_id=5) as ctx:
+        src = source(ctx, ume_store_name=["a:0:0"])
+        looks(store)
+        with monkeypatch.context() as patched:
+            patched.setattr(running, "write_info", lambda *_: refused())
+            src.close()
+            until("it stands in", lambda: standing(store) == ["a"])
+            looks(store)
+            assert shown(ctx) == []
+        until("it says so", lambda: shown(ctx) == ["a"])
+
+
+@pytest.mark.parametrize("trouble", ["its state is lost", "its log cannot be opened"])
+def test_j2_a_store_that_cannot_stand_in_stops_nobody_by_the_log_that_it_has(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Simulator seed 14131: everybody took the store with the lowest identity for the one that does."""
+    identities(tmp_path)
+    stores = [run_store(name, "disk", **STORE) for name in "ab"]
+    with hf.Context(session_id=5) as ctx:
+        src = source(ctx, ume_store_name=["a:0:0", "b:0:0"])
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        src.close()
+        until("a does", lambda: standing(*stores) == ["a"])
+        until_no_ring(ctx.domain)
+        stores[0].stop()
+        directory, (kept,) = tmp_path / "store-a", stores[0].store.state.sources
+        log = directory / "logs" / kept.uuid.hex()
+        if trouble == "its state is lost":
+            for file in directory.glob("state.*"):
+                file.unlink()
+            StateFile(directory).save(State("a", b"a" * 16, 0, 100))  # made anew, and again the lowest
+        else:
+            monkeypatch.setattr(repository, "log_view", lambda path: refused() if path == log else log_view(path))
+        a = run_store("a", "disk", **STORE)
+        assert a.store.holdings.repository(kept.uuid) is None
+        assert log_view(log) is not None, "a stranger can read it"
+        until("the other one does", lambda: standing(a, stores[1]) == ["b"])
+        looks(a, stores[1])
+        assert standing(a, stores[1]) == ["b"]
+
+
+def test_j2_an_older_store_is_judged_by_its_log(run_store: Callable[..., ThreadStore], tmp_path: Path) -> None:
+    """It does not say what it could stand in for."""
+    identities(tmp_path)
+    b = run_store("b", "disk", **STORE)
+    with hf.Context(session_id=5) as ctx:
+        path = tmp_path / "of-a"
+        ours = read_info(ctx.domain, "b")
+        assert ours is not None
+        older = msgspec.structs.replace(ours, name="a", uuid=b"a" * 16, logs=str(path), standing=(), ready=None)
+        group = {"ume_store_name": ["b:0:0", "a:0:0"], "ume_store_group": ["0:1"]}
+        a = run_store("a", "disk", **STORE)  # a new source waits for all of its stores
+        with ctx.source("quotes", options={**SOURCE, **THREE, **group}) as src:
+            src.wait_registered(SHORT)
+        a.stop()
+        until("b does", lambda: standing(b) == ["b"])
+        shutil.copytree(tmp_path / "store-b" / "logs", path)
+        write_info(ctx.domain, older)
+        until("b gives way", lambda: standing(b) == [])
+        shutil.rmtree(path)
+        until("b takes over", lambda: standing(b) == ["b"])
 
 
 @pytest.mark.parametrize(
