@@ -414,6 +414,7 @@ class Repository:
 
     def _put(self, append: Callable[[], int]) -> None:
         """Once more in a new segment if it must be."""
+        self._adopt(self.table)  # a log that was lost has none: the next BEGIN would void what is put there
         status = append()
         if status == lib.HF_ROLL:
             check(lib.hf_log_roll(self.log), what=str(self.path))
