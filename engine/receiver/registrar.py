@@ -63,6 +63,9 @@ class Registrar:
         self._receiver = controller.receiver
         options, context = self._receiver.options, self._receiver.context
         self.stores = [Registered(context.link(name)) for name in names]
+        self._dropped: dict[str, Registered] = {}
+        """Stores that the source names no more, by name: they hold this receiver's registration until it
+        leaves."""
         self.session_id = int(options.ume_session_id or context.session_id)
         self.proposal = secrets.token_bytes(16)
         """The receiver's identity, if no store knows another one."""
@@ -378,8 +381,10 @@ class Registrar:
         for index, name in enumerate(names):
             if name in before and before[name][1].phase is reg.Phase.ACTIVE:
                 self._machine.entries[index] = before[name][1]
-        for name, (store, _) in before.items():
-            if name not in names and self in store.link.listeners:
+        known = self._dropped | {name: store for name, (store, _) in before.items()}
+        self._dropped = {name: store for name, store in known.items() if name not in names}
+        for store in self._dropped.values():
+            if self in store.link.listeners:
                 store.link.listeners.remove(self)
         for store in self.stores:
             self._listen(store.link)
@@ -447,13 +452,14 @@ class Registrar:
         self.deregistration.start(answers)
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
-        """What to tell the stores at a clean close."""
+        """What to tell the stores at a clean close: also those of earlier lists, which would hold it against
+        the next receiver of its session."""
         if self.deregistration is not None:
             return []
         uuid = self._controller.uuid
         return [
             (store.link, wire.Leave(store.link.next_id(), "receiver", uuid, answer.uuid if answer else self.proposal))
-            for store in self.stores
+            for store in [*self.stores, *self._dropped.values()]
             for answer in [store.answer]  # without one: a grant may be on its way
             if store.link.up
         ]
