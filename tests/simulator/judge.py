@@ -165,6 +165,7 @@ class Judge:
         if life.start is None:
             if self._is_forgotten(self._source_gone_ns()):
                 self._forget_source()
+            self.told.begins(life, start)
             life.start = start
 
     def sent(self, life: SourceLife, mark: bytes, last: int, size: int) -> None:
@@ -306,8 +307,8 @@ class Judge:
         return mark in self.consumed[session] or any(each.known and each.has(message) for each in self.skips[session])
 
     def _was_had(self, mark: bytes) -> bool:
-        """By any receiver."""
-        return any(self.has_had(mark, session) for session in range(1, self.shape.receivers + 1))
+        """By any receiver, or one was told that nobody has it (docs/semantics.md G.3)."""
+        return self.told.is_lost(mark) or any(self.has_had(mark, each) for each in range(1, self.shape.receivers + 1))
 
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""

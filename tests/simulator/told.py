@@ -41,6 +41,23 @@ class Told:
 
     # Registrations ------------------------------------------------------------------------------------------
 
+    def begins(self, life: SourceLife, start: int) -> None:
+        """A source registers. Where each store that has messages of it has lost its state since, none knows
+        it, so it is a new one (docs/design.md 15), and what those have is nobody's."""
+        judge = self._judge
+        before = [each for each in judge.messages.values() if each.kept and each.life is not life]
+        anew = [each for each in before if each.life.source.uuid != life.source.uuid or each.first >= start]
+        if any(each.unknown for each in anew) and all(judge.holders(each.mark) <= each.unknown for each in anew):
+            for message in anew:
+                message.kept = False
+
+    def is_lost(self, mark: bytes) -> bool:
+        """A receiver was told that nobody has this message. That counts as consumed, so it is acknowledged,
+        and an acknowledgement is a confirmation (docs/semantics.md D.4, G.3)."""
+        message = self._judge.messages[mark]
+        numbers = set(range(message.first, message.last + 1))
+        return any(each.gaps & numbers or each.told & numbers for each in self._judge.receivers)
+
     def registers(self, store: str, registration_id: int, who: str) -> None:
         """RegistrationSuccess: a RegID is one participant's, and nobody else ever gets it."""
         if store in self._unrecorded | self._replaced:
@@ -50,9 +67,11 @@ class Told:
             self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
 
     def is_remembered(self, session: int) -> bool:
-        """Enough stores have registered this receiver, and kept their files since: by them its next life goes
-        on where it ended."""
-        return all(self._shape.enough(self._knowing(session), declared) for declared in self._shape.lists)
+        """Enough stores have registered this receiver, and kept their files since, and the others are too few
+        to register with: its next life goes on where it ended. Where a backup that does not know it has a
+        seat, it does not (docs/semantics.md F.1)."""
+        known, enough = self._knowing(session), self._shape.enough
+        return all(enough(known, each) and not enough({*each} - known, each) for each in self._shape.lists)
 
     def _knowing(self, session: int) -> set[int]:
         who, names = f"receiver {session}", self._shape.names

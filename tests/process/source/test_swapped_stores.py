@@ -115,3 +115,49 @@ def test_a_memory_store_leaves_alone_what_another_one_of_its_name_keeps(run_stor
     logs = [next(each.store.logs.iterdir()) for each in stores]
     assert logs[0].name == logs[1].name, "it is the same source"
     assert logs[0].resolve() != logs[1].resolve()
+
+
+def seated(src: hf.Source, seats: int) -> None:
+    until("all seats are taken", lambda: [at.state for at in src.stats().stores.values()].count("active") == seats)
+    src.wait_registered(SHORT)
+
+
+@pytest.mark.parametrize(("seats", "lives"), [(1, True), (2, True), (2, False)])
+def test_a_store_that_loses_its_state_and_one_that_is_exchanged_with_it_keep_all_messages(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, seats: int, lives: bool
+) -> None:
+    """Simulator seeds 16454 and 13715. ``lives``: the source is registered with the store again. Without that
+    and with one seat no store would know it, and it would be a new one (docs/design.md 15)."""
+    options = {**BOTH, "ume_store_group": [f"0:{seats}"], "ume_registration_interval": 60_000 if seats == 1 else 100}
+    stores = {name: run_store(name, "disk") for name in "ab"}
+
+    def lose_state() -> None:
+        stores["a"].stop()
+        for file in (tmp_path / "store-a").glob("state.*"):
+            file.unlink()
+
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options=options) as src:
+            src.wait_registered(SHORT)
+            seated(src, seats)
+            send(src, 3)
+            if lives:
+                lose_state()
+                stores["a"] = run_store("a", "disk")
+                seated(src, seats)
+                send(src, 1)
+        if not lives:
+            lose_state()
+        for store in stores.values():
+            store.stop()
+        run_store("a", "disk", directory="store-b")
+        run_store("b", "disk", directory="store-a")
+        with ctx.source("quotes", options=options) as src:
+            src.wait_registered(SHORT)
+            assert src.next_sequence_number == 3 + lives
+            src.send(b"last")
+            src.wait_stable(timeout=SHORT)
+            with hf.Context(session_id=9) as other, other.receiver("quotes") as rcv:
+                for number in range(4 + lives):
+                    with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
+                        assert message.sequence_number == number
