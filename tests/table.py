@@ -53,6 +53,7 @@ BESIDE = {
     "engine/source/registration_events.py": "process/source/test_registration.py process/source/test_groups.py",
     "engine/source/settlement.py": "process/source/test_semantics.py process/source/test_flight_size.py",
     "engine/source/source.py": "process/client/test_end_to_end.py process/client/test_api.py",
+    "engine/store/first_state.py": "unit/log/test_store_directory.py process/cli/test_adopt_empty.py",
     "engine/store/owed.py": "process/store/test_owed.py",
     "engine/store/guard.py": "process/faults/test_fence.py",
     "engine/store/listener.py": "process/store/test_names.py process/store/test_clients.py",

@@ -11,7 +11,7 @@ from ..engine.errors import ConfigError, DirectoryInUseError, NoDomainError
 from ..engine.log.info_file import read_info
 from ..engine.memory.domain import Domain
 from ..engine.options.store_names import is_store_name
-from ..engine.store.store import adopt_empty
+from ..engine.store.first_state import adopt_empty
 from .lines import say
 
 __all__ = ["adopt"]

@@ -39,13 +39,13 @@ from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.limits import named
 from ..native.private_directory import is_read_only
-from ..native.runtime import Path, os, secrets, selectors, socket, threading, time
-from ..native.sync import sync_way
+from ..native.runtime import Path, os, selectors, socket, threading, time
 from ..options.store_config import StoreConfig, check_config
 from . import acks, answers
 from .admission import Admission
 from .clients import Client, Clients
 from .expiry import Expiry
+from .first_state import begin_in, first_state
 from .guard import StoreGuard
 from .holdings import Holdings, UnusableLogError
 from .listener import StoreListener
@@ -57,7 +57,7 @@ from .sources import SourceDesk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Store", "StoreConfig", "adopt_empty", "first_state"]
+__all__ = ["Store", "StoreConfig"]
 
 _log = logging.getLogger("holdfast.store")
 
@@ -151,7 +151,7 @@ class Store:
                     f"the logs of {path} lie in {logs.resolve()}, not in {cache}",
                     hint=f"move what is in it to {cache / 'logs'}, then remove {logs}",
                 )
-            _begin_in(cache, self.domain.doubts)
+            begin_in(cache, self.domain.doubts)
             logs.rmdir()
             logs.symlink_to(cache / "logs")
         return logs
@@ -164,7 +164,7 @@ class Store:
             return state  # it lives on in the state's last life: no source is told of one
         if state is None:
             for each in self._locked:
-                _begin_in(each.path, self.domain.doubts)
+                begin_in(each.path, self.domain.doubts)
             state = first_state(self.config.name)
         state.live()
         self._file.save(state)
@@ -450,17 +450,6 @@ def _code(request: wire.Request, code: str) -> str:
     return "busy" if isinstance(request, wire.Deregister) else code
 
 
-def _begin_in(directory: Path, doubts: Path | None) -> None:
-    """No store has run in this directory yet: a power cut must not take it once messages are stable there."""
-    try:
-        sync_way(directory, doubts)
-    except OSError as error:
-        raise ConfigError(
-            f"the names that lead to {directory} may not be on disk: {error}",
-            hint="see to the disk, then start the machine again; or choose a directory on another disk",
-        ) from error
-
-
 @contextlib.contextmanager
 def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
     """What the system says of a directory at the start is a mistake in the configuration, or something that
@@ -476,30 +465,3 @@ def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
                 room = os.statvfs(directory)
                 why = f"{why}, {room.f_bavail * room.f_frsize} bytes are free"
         raise ConfigError(f"directory {os.fspath(directory)} cannot be used: {why}", hint=hint) from error
-
-
-def first_state(name: str) -> State:
-    """Of a store that knows nothing yet."""
-    return State(name, secrets.token_bytes(16), 0, secrets.randbelow(2**31) + 1)
-
-
-def adopt_empty(directory: Path, name: str, doubts: Path | None = None) -> State:
-    """Lets the store of this directory vote as one that never had a message, from its next start to its end
-    (docs/design.md 15).
-
-    ``name``: what it is called, if it has no state at all. ``doubts``: of its domain.
-
-    Raises:
-        DirectoryInUseError: it runs.
-        ConfigError: the names that lead to it may not be on disk.
-        CorruptionError, OSError: its state cannot be read, or not be written.
-    """
-    with StoreDirectory(directory) as made:
-        file = StateFile(directory)
-        state = file.load()
-        if state is None:
-            _begin_in(made.path, doubts)
-            state = first_state(name)
-        state.adopted = state.opened
-        file.save(state)
-    return state

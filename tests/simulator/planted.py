@@ -197,7 +197,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     ),
     "the_way_to_a_store_is_not_synced": (
         Patch(
-            f"{STORE}/store.py", "                _begin_in(each.path, self.domain.doubts)\n", "                pass\n"
+            f"{STORE}/store.py", "                begin_in(each.path, self.domain.doubts)\n", "                pass\n"
         ),
     ),
     "it_sends_before_begin_is_durable": (

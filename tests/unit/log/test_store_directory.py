@@ -12,7 +12,7 @@ import holdfast as hf
 from holdfast.engine.log.store_directory import StoreDirectory
 from holdfast.engine.native import private_directory, sync
 from holdfast.engine.native.core import lib
-from holdfast.engine.store.store import adopt_empty
+from holdfast.engine.store.first_state import adopt_empty
 
 if TYPE_CHECKING:
     from pathlib import Path
