@@ -373,10 +373,14 @@ class Context:
         with self._loop.lock:
             self._sources = [source for source in self._sources if source is not child]
             self._receivers = [receiver for receiver in self._receivers if receiver is not child]
-            links = [link for link, request in list(child.leave_requests()) if link.ask(request, _ignore)]
+            asked: dict[StoreLink, set[int] | None] = {}
+            for link, request in list(child.leave_requests()):
+                if link.ask(request, _ignore):
+                    asked.setdefault(link, set()).add(request.id)  # type: ignore[union-attr]
+            asked.update(dict.fromkeys(awaited))  # whatever is asked there
             deadline = time.monotonic_ns() + int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
-            for link in dict.fromkeys([*links, *awaited]):
-                link.settle(deadline - time.monotonic_ns(), time.monotonic_ns)
+            for link, own in asked.items():
+                link.settle(deadline - time.monotonic_ns(), time.monotonic_ns, own)
             left: object = child  # of a receiver, its registrations are the listeners
             for link in self._links.values():
                 link.listeners[:] = [listener for listener in link.listeners if listener is not left]

@@ -18,7 +18,7 @@ from . import peer, wire
 from .refusals import refusal_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ..memory.domain import Domain
 
@@ -194,24 +194,28 @@ class StoreLink:
             for listener in list(self.listeners):
                 listener.link_down(self)
 
-    def settle(self, timeout_ns: int, clock: Callable[[], int]) -> None:
-        """Takes in answers until nothing is asked any more or the time is over: at close, off the hot
-        path."""
+    def settle(self, timeout_ns: int, clock: Callable[[], int], asked: Collection[int] | None = None) -> None:
+        """Takes in answers until nothing is asked any more, or none of these, or the time is over: at close,
+        off the hot path. What others have asked goes on as before."""
         deadline = clock() + timeout_ns
-        while self._asked and self._sock is not None and clock() < deadline:
-            self._sock.settimeout(max(deadline - clock(), 1) / 1e9)
-            try:
-                packet = self._sock.recv(wire.PACKET_MAX)
-            except OSError as error:
-                if error.errno == errno.EINTR:
-                    continue
-                return
-            if not packet:
-                self._break()
-                return
-            self._take(packet)
-        if self._sock is not None:
-            self._sock.setblocking(False)
+        try:
+            while self._sock is not None and clock() < deadline:
+                if not (self._asked if asked is None else self._asked.keys() & asked):
+                    return
+                self._sock.settimeout(max(deadline - clock(), 1) / 1e9)
+                try:
+                    packet = self._sock.recv(wire.PACKET_MAX)
+                except OSError as error:
+                    if error.errno == errno.EINTR:
+                        continue
+                    return
+                if not packet:
+                    self._break()
+                    return
+                self._take(packet)
+        finally:
+            if self._sock is not None:
+                self._sock.setblocking(False)
 
     def close(self) -> None:
         """Closes the socket without telling the listeners."""

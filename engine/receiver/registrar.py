@@ -444,11 +444,12 @@ class Registrar:
 
     def deregister(self) -> None:
         """The stores that granted forget the receiver; it registers with none from now on."""
-        links, names = [store.link for store in self.stores], [store.name for store in self.stores]
+        every = [*self.stores, *self._dropped.values()]  # also those of earlier lists know it
+        links, names = [store.link for store in every], [store.name for store in every]
         self.deregistration = ReceiverDeregistration(
             self._controller.uuid, self._controller.topic, self._controller.source, self._controller.tell, links, names
         )
-        answers = {index: store.answer for index, store in enumerate(self.stores) if store.answer is not None}
+        answers = {index: store.answer for index, store in enumerate(every) if store.answer is not None}
         self.deregistration.start(answers)
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:

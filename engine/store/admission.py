@@ -67,10 +67,18 @@ class Admission:
         if isinstance(request, wire.RegisterSource | wire.RegisterReceiver):
             self.waiting.pop((client, request.uuid), None)
 
-    def leave(self, client: Client, request: wire.Leave) -> None:
-        """An object is closed: it asks for nothing any more."""
-        for uuid in {request.source, request.uuid}:
-            self.waiting.pop((client, uuid), None)
+    def leave(self, client: Client, left: wire.Leave) -> None:
+        """An object is closed: it asks for nothing any more. It names itself as it was granted, here or
+        elsewhere, or as it proposed."""
+        for key, each in list(self.waiting.items()):
+            request = each.request
+            if isinstance(request, wire.RegisterSource):
+                mine = left.role == "source" and request.uuid in {left.source, left.uuid}
+            else:
+                mine = left.role == "receiver" and request.source == left.source
+                mine = mine and left.uuid in {request.uuid, request.identity}
+            if mine and key[0] is client:
+                del self.waiting[key]
 
     def due(self, now_ns: int) -> Iterator[tuple[Client, wire.RegisterSource | wire.RegisterReceiver]]:
         """Those to be handled again, if it is time, first come first: as long as there is room, and those

@@ -81,6 +81,8 @@ class Expiry:
         # proxy.
         self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
         self._unsent_s = self.due_s
+        self._left_s = 0.0
+        """What deregistered sources have left is not looked at before."""
 
     def turn(self) -> None:
         """One look at everything that is kept, if it is time."""
@@ -196,7 +198,8 @@ class Expiry:
         begun = {source.uuid: source.incarnation for source in self._holdings.state.sources}
         for name in unlink_unsent(self._holdings.domain, begun):
             _log.info("store %s: %s: its source died before it had begun; removed", self._holdings.name, name)
-        self._let_go_deregistered()
+        if time.monotonic() >= self._left_s:
+            self._let_go_deregistered()
 
     def _let_go_deregistered(self) -> None:
         """What sources that no store keeps have left in shared memory. Of a store whose state cannot be read
@@ -212,7 +215,7 @@ class Expiry:
                 with contextlib.suppress(TurnHeldError):
                     unlink_deregistered(domain, uuid)
         if left & {item.uuid for item in domain.objects()}:
-            self._unsent_s += LEFT_S
+            self._left_s = time.monotonic() + LEFT_S
 
     def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
         """Of each source: whether the owner of the stream that is read here lives, and the lines of its
@@ -351,6 +354,7 @@ def _state_of(domain: Domain, store: str) -> State | None:
     """None where nobody knows what it keeps."""
     info = read_info(domain, store)
     try:
-        return load_state(Path(info.directory)) if info is not None else None
+        state = load_state(Path(info.directory)) if info is not None else None
     except (Error, OSError):
         return None
+    return state if info is not None and state is not None and state.uuid == info.uuid else None

@@ -3,7 +3,7 @@ a store forget that (docs/semantics.md A.4). The store's control thread.
 
 It stays while a receiver that somebody asked to keep has not acknowledged all of it, or while no receiver has
 ever come to it. A store that was away meanwhile knows neither: it believes those of its peers that can be
-read. What cannot be known keeps a source, too.
+read, in both directions. What cannot be known keeps a source, too.
 """
 
 from __future__ import annotations
@@ -45,17 +45,20 @@ def owed(source: SourceState, following: int) -> list[ReceiverState]:
 def needed(source: SourceState, following: int, elsewhere: Sequence[SourceState] = ()) -> str:
     """Why what a store keeps of a source stays; empty: nobody waits for it. ``elsewhere``: what other stores
     know of the same life of the source."""
-    lacking = [each for each in owed(source, following) if not any(_has(other, each, following) for other in elsewhere)]
+    states = (source, *elsewhere)
+    lacking = [
+        each for state in states for each in owed(state, following) if not any(_has(s, each, following) for s in states)
+    ]
     if lacking:
         name = called(lacking[0].registration_id, lacking[0].session_id)
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         return f"owed to receiver {name}{more}"
-    met = any(each.met or each.receivers for each in (source, *elsewhere))
+    met = any(each.met or each.receivers for each in states)
     return "" if met else "no receiver has ever come to it"
 
 
 def _has(other: SourceState, receiver: ReceiverState, following: int) -> bool:
-    """This receiver has acknowledged all of it at another store."""
+    """This receiver has acknowledged all of it, as this store knows."""
     return any(
         each.ack >= following and (each.uuid == receiver.uuid or 0 < each.session_id == receiver.session_id)
         for each in other.receivers
@@ -125,9 +128,7 @@ class Needed:
             oldest, following = source.shelved_oldest, source.shelved_next
         else:
             return UNREADABLE
-        if oldest >= following or not needed(source, following):
-            return ""
-        return needed(source, following, list(self._elsewhere(source)))
+        return needed(source, following, list(self._elsewhere(source))) if oldest < following else ""
 
     def _elsewhere(self, source: SourceState) -> Iterable[SourceState]:
         for name in {*source.stores, *source.others} - {self._holdings.name}:

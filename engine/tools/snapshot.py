@@ -387,8 +387,8 @@ class _Look:
 
 def ends(domain: Domain, topic: str) -> dict[str, int]:
     """Of each source of a topic the number that its next message would carry, as :func:`take` has it; fast
-    for thousands that are over. Without those that were deregistered: nobody is to wait for what is left of
-    one."""
+    for thousands that are over. Without those that were deregistered, and that no store keeps: nobody is to
+    wait for what is left of one."""
     look, found = _Look(domain), dict[str, int]()
     for uuid in look.uuids:
         kept = [source for _, source in look.keepers.get(uuid, [])]
@@ -396,7 +396,7 @@ def ends(domain: Domain, topic: str) -> dict[str, int]:
             found[uuid.hex()] = max(max(each.shelved_next, each.start_sqn) for each in kept)
         elif not kept or topic in {each.topic for each in kept}:
             whole = look.source(uuid)
-            if whole.topic == topic and whole.incarnation > 0 and not whole.is_deregistered:
+            if whole.topic == topic and whole.incarnation > 0 and (kept or not whole.is_deregistered):
                 found[uuid.hex()] = whole.next
     return found
 

@@ -117,6 +117,21 @@ def test_a_store_that_was_away_believes_its_peers(run_store: Callable[..., Threa
         assert all(kept(stores[name], uuid).receivers for name in "ab")
 
 
+def test_a_store_that_was_away_keeps_what_its_peers_say_is_owed(run_store: Callable[..., ThreadStore]) -> None:
+    """Who has read a part of it has never registered here; another one has read all."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, stores="abc")
+        assert received(ctx, "quotes", 3, ume_session_id=8) == [b"0", b"1", b"2"]
+        until("c has heard of that", lambda: [each.ack for each in kept(stores["c"], uuid).receivers] == [3])
+        shelved(stores["c"], uuid)
+        stores["c"].stop()
+        assert received(ctx, "quotes", 1, **READER) == [b"0"]
+        again = run_store("c", "disk", **LIFETIME)
+        stays(again, uuid, "owed to receiver")
+        assert received(ctx, "quotes", 2, **READER) == [b"1", b"2"]
+
+
 def test_a_log_that_cannot_be_opened_now_is_opened_at_the_end(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,20 @@ def test_who_has_gone_or_is_closed_waits_no_longer(scene: Scene) -> None:
     assert scene.admission.due_s == math.inf
 
 
+def test_a_receiver_that_leaves_takes_no_one_else_with_it(scene: Scene) -> None:
+    """It names itself as another store had granted it, or as it has proposed; its source may wait, too."""
+    of, granted = source(1).uuid, bytes([9]) * 16
+    for number, identity in ((2, granted), (3, b"")):
+        uuid = bytes([number]) * 16
+        request = wire.RegisterReceiver(number, of, "quotes", 0, 7, uuid, identity=identity)
+        assert scene.admission.wait(scene.client, request, NOW)
+    assert scene.wait(1, NOW)
+    scene.admission.leave(scene.client, wire.Leave(8, "receiver", of, granted))
+    scene.admission.leave(scene.client, wire.Leave(9, "receiver", of, bytes([3]) * 16))
+    scene.rooms = 9
+    assert scene.take(NOW + LOOK_NS) == ([1], [])
+
+
 def test_other_requests_do_not_wait(scene: Scene) -> None:
     assert not scene.admission.wait(scene.client, wire.Mark(1, 7, [(0, 0)]), NOW)
     scene.admission.answered(scene.client, wire.Mark(1, 7, [(0, 0)]))
