@@ -103,7 +103,7 @@ def test_nobody_waits_for_what_a_program_that_was_killed_leaves_and_gc_takes_it_
     assert program("is killed") == -signal.SIGKILL
     all_forgot(store)
     assert "stream" in left(there)
-    assert ends(there, "quotes") == {}
+    until("its state says so", lambda: ends(there, "quotes") == {})
     assert run("recv", "quotes", "--exit-at-end") == (0, "", "")
     assert run("gc")[0] == 0
     assert left(there) == []
