@@ -262,7 +262,8 @@ ROWS = (
     Option("receiver-activity-timeout", (STORE,), values.integer, 30000, "ms", 0, _MS,
            doc="a receiver that has closed or died is not forgotten before; its RegID is free at once"),
     Option("source-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
-           doc="from a source's close or death until it is forgotten, with its messages; 0 = never"),
+           doc="from a source's close or death until it is forgotten, with its messages, unless somebody needs "
+               "them still (docs/semantics.md A.4); 0 = never"),
     Option("receiver-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
            doc="from a receiver's close or death until its acknowledgement is forgotten; 0 = never, or at once if ephemeral"),
     Option("source-check-interval", (STORE,), values.integer, 750, "ms", 1, _MS,

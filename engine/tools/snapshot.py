@@ -188,7 +188,7 @@ class _Source:
         self, domain: Domain, uuid: bytes, objects: list[ObjectName], keepers: Keepers, notes: list[Nameless],
         *, complete: bool,
     ) -> None:  # fmt: skip
-        """``complete``: the states of all stores can be read."""
+        """``complete``: the states of all stores can be read, and say who has registered."""
         self.uuid, self.keepers = uuid, keepers
         self.is_known = bool(keepers) and complete
         """Whoever has registered with it is in the state of a store."""
@@ -350,7 +350,10 @@ class _Look:
         for store in self.stores:
             for source in store.listed.sources if store.listed is not None else ():
                 self.keepers.setdefault(source.uuid, []).append((store, source))
-        self._complete = all(store.listed is not None for store in self.stores)
+        # A store whose disk is read-only writes down nobody who registers.
+        self._complete = all(
+            store.listed is not None and store.info is not None and not store.info.read_only for store in self.stores
+        )
         self.uuids = self.keepers.keys() | ringed
         self.notes: dict[bytes, list[Nameless]] = {}
         for note in nameless(domain):

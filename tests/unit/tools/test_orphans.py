@@ -31,10 +31,11 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 @pytest.fixture
-def gone(scene: Scene) -> Left:
-    """What is left of a domain whose directory is removed."""
+def gone(scene: Scene, tmp_path: Path) -> Left:
+    """What is left of a domain whose directory is gone: it lies elsewhere, so that nobody beside this test
+    gets its inode."""
     left = scene.left()
-    left.directory.rmdir()
+    left.directory.rename(tmp_path / "away")
     return left
 
 
