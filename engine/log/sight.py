@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..errors import CorruptionError
+from ..errors import CorruptionError, Error
 from ..memory.domain import Domain
 from ..native.runtime import Path, os
 from ..rules.exclusions import Said, in_force
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from .info_file import StoreInfo
     from .register import Entry
 
-__all__ = ["STATE_ONLY", "Away", "SeenStore", "Sight", "load_state", "on_record", "stores_away", "unread_log"]
+__all__ = [
+    "STATE_ONLY",
+    "Away",
+    "SeenStore",
+    "Sight",
+    "load_state",
+    "on_record",
+    "state_of",
+    "stores_away",
+    "unread_log",
+]
 
 STATE_ONLY = "no-cache"
 """A repository whose log has numbers and no messages (engine/store/no_cache.py): it acknowledges none, and
@@ -205,6 +215,16 @@ def on_record(
         for name in stores:
             found[name] = max(found.get(name, 0), below)
     return found
+
+
+def state_of(domain: Domain, store: str) -> State | None:
+    """What a store of the domain has saved; None where nobody knows that."""
+    info = read_info(domain, store)
+    try:
+        state = load_state(Path(info.directory)) if info is not None else None
+    except (Error, OSError):
+        return None
+    return state if info is not None and state is not None and state.uuid == info.uuid else None
 
 
 def stores_away(domain: str | None, topic: str, uuid: str, known: Iterable[str] = ()) -> tuple[Away, ...]:

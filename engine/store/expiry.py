@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import Error, SystemCallError, TurnHeldError
 from ..log.files import taken_bytes
 from ..log.info_file import log_view, read_info
-from ..log.sight import load_state
+from ..log.sight import state_of
 from ..log.stale_rings import deregistered, unlink_deregistered, unlink_unsent
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..log.info_file import StoreInfo
-    from ..log.state_file import ReceiverState, SourceState, State
-    from ..memory.domain import Domain
+    from ..log.state_file import ReceiverState, SourceState
     from ..native.core import CData
     from ..rules.proxy_source import Change
     from .clients import Clients
@@ -175,15 +174,10 @@ class Expiry:
 
     def _holds(self, source: SourceState) -> str:
         """What goes with it, for the log."""
-        repository = self._holdings.repository(source.uuid)
-        if repository is not None:
-            oldest, following = self._holdings.drain_thread(
-                lambda: (int(repository.info.oldest_sqn), repository.next_sqn)
-            )
-        elif source.is_shelved:
-            oldest, following = source.shelved_oldest, source.shelved_next
-        else:
+        known = self._holdings.range(source)
+        if known is None:
             return "with what its log had, which is not open"
+        oldest, following = known
         if oldest >= following:
             return "with no message"
         bytes_ = "unknown"
@@ -209,7 +203,7 @@ class Expiry:
         left &= {item.uuid for item in domain.objects()} - kept
         if not left:
             return
-        states = [_state_of(domain, name) for name in domain.store_names() if name != self._holdings.name]
+        states = [state_of(domain, name) for name in domain.store_names() if name != self._holdings.name]
         for uuid in left:
             if all(state is not None and all(source.uuid != uuid for source in state.sources) for state in states):
                 with contextlib.suppress(TurnHeldError):
@@ -348,13 +342,3 @@ class Expiry:
         changed = gone_ns != receiver.gone_ns
         receiver.gone_ns = gone_ns
         return changed
-
-
-def _state_of(domain: Domain, store: str) -> State | None:
-    """None where nobody knows what it keeps."""
-    info = read_info(domain, store)
-    try:
-        state = load_state(Path(info.directory)) if info is not None else None
-    except (Error, OSError):
-        return None
-    return state if info is not None and state is not None and state.uuid == info.uuid else None

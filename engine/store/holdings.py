@@ -279,6 +279,14 @@ class Holdings:
             return source.shelved_next if source.is_shelved else 0
         return self.drain_thread(lambda: repository.next_sqn)
 
+    def range(self, source: SourceState) -> tuple[int, int] | None:
+        """Number of the first message of a source that is kept, and the one behind the last; None: its log
+        cannot be opened."""
+        repository = self.repository(source.uuid)
+        if repository is not None:
+            return self.drain_thread(lambda: (int(repository.info.oldest_sqn), repository.next_sqn))
+        return (source.shelved_oldest, source.shelved_next) if source.is_shelved else None
+
     def let_go_by_age(self) -> None:
         """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in
         memory."""

@@ -8,14 +8,12 @@ read, in both directions. What cannot be known keeps a source, too.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
 from ..errors import Error
-from ..log.info_file import read_info
-from ..log.sight import load_state
-from ..native.runtime import Path, os, time
+from ..log.sight import state_of
+from ..native.runtime import os, time
 from . import acks
 from .registry import called, source_called
 
@@ -115,35 +113,27 @@ class Needed:
                 return UNREADABLE
             if self.why.get(source.uuid) != UNREADABLE:
                 holdings.take_down(source)
-        repository = holdings.repository(source.uuid)
-        if repository is not None:
+        if holdings.repository(source.uuid) is not None:
             try:
                 if not self._acks_saved:
                     acks.save(holdings)
             except (Error, OSError) as error:
                 return f"what is acknowledged cannot be saved: {error}"
             self._acks_saved = True
-            oldest, following = holdings.drain_thread(lambda: (int(repository.info.oldest_sqn), repository.next_sqn))
-        elif source.is_shelved:
-            oldest, following = source.shelved_oldest, source.shelved_next
-        else:
+        known = holdings.range(source)
+        if known is None:
             return UNREADABLE
+        oldest, following = known
         return needed(source, following, list(self._elsewhere(source))) if oldest < following else ""
 
     def _elsewhere(self, source: SourceState) -> Iterable[SourceState]:
         for name in {*source.stores, *source.others} - {self._holdings.name}:
             if name not in self._states:
-                self._states[name] = self._read(name)
+                state = state_of(self._holdings.domain, name)
+                self._states[name] = {each.uuid: each for each in state.sources} if state is not None else {}
             other = self._states[name].get(source.uuid)
             if other is not None and other.incarnation == source.incarnation:
                 yield other
-
-    def _read(self, name: str) -> dict[bytes, SourceState]:
-        state = None
-        with contextlib.suppress(Error, OSError):
-            info = read_info(self._holdings.domain, name)
-            state = load_state(Path(info.logs).parent) if info is not None else None
-        return {source.uuid: source for source in state.sources} if state is not None else {}
 
     def tell(self) -> None:
         """One line for all that have come: there may be thousands."""
