@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHORT = 90.0
+"""Seconds that no wait here needs; a test that gets there has failed."""
 LAST_LINES_S = 20.0
 """For the last lines of a program that has ended to be read."""
-"""Seconds that no wait here needs; a test that gets there has failed."""
 NAMES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "bindings" / "examples").glob("*.py")
