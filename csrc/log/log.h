@@ -97,9 +97,10 @@ int64_t hf_log_sync(struct hf_log *log);
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 /* It has again what it may have acknowledged, or a later incarnation has settled it: hf_log_info.unsure becomes 0, for good. */
 int64_t hf_log_sure(struct hf_log *log);
-/* Closes it, in any case, and for long: its files become as small as what is in them (rest.c). HF_AGAIN: a helper is at the
- * spare, which stays. HF_POISONED, an errno: as hf_log_sync and hf_log_roll; they stay as they are. */
-int64_t hf_log_rest(struct hf_log *log);
+/* Closes it, in any case, and for long: its files become as small as what is in them (rest.c). `on_disk`: all of it outlives a
+ * power cut from then on, whatever its level. HF_AGAIN: a helper is at the spare, which stays. HF_POISONED, an errno: as
+ * hf_log_sync and hf_log_roll; they stay as they are. */
+int64_t hf_log_rest(struct hf_log *log, int on_disk);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 
 /* A sync of the names in this log's directory failed, and it was not the log's: it is poisoned, as if it were. */

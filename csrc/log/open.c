@@ -184,6 +184,9 @@ static int64_t publish(struct recovery *r)
     if (status == HF_OK && log->config.doubt != NULL) {
         hf_doubt_clear(log->config.doubt);
     }
+    if (status == HF_OK) {
+        log->renewing = 0;
+    }
     return status;
 }
 

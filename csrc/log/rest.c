@@ -4,16 +4,35 @@
  *   1. the active segment is sealed as a roll seals it, without its unused tail and a useless index (roll.c). It need not be on
  *      disk: an open that finds no seal walks to the end and writes it again.
  *   2. the spare goes.
- *   3. the head becomes one page (hf_head_rest): a new file, synced, then renamed over the old one, which says the same.
+ *   3. if it is to be on disk, and was acknowledged from memory: all of it is synced, then the head says so. A power cut before
+ *      that leaves a log whose end nobody knows (hf_head_speaks), as it was; one after it leaves all of it.
+ *   4. the head becomes one page (hf_head_rest): a new file, synced, then renamed over the old one, which says the same.
  * A crash leaves each of them done or not. No file is cut, and no hole is written into again: who has an old head or a segment open
  * reads on, what is appended later goes into a new segment, and the next open makes a new head, with its whole room. Where
- * step 3 fails (a full disk) the head stays as large as it was. */
+ * step 4 fails (a full disk) the head stays as large as it was. */
 #include "log/writer.h"
 #include "base/failpoint.h"
 #include "base/process.h"
+#include "base/sync.h"
 #include "log/head.h"
+#include "log/poison.h"
 
-static int64_t put_away(struct hf_log *log)
+/* Of a level that syncs nothing. Its head has said nothing of BEGINs that a power cut would leave, nor have its names. */
+static int64_t to_disk(struct hf_log *log)
+{
+    int64_t status = hf_log_settle(log, 0);
+    if (status == HF_OK) {
+        status = hf_log_durable(log, log->dir, HF_SYNC_NAMES);
+    }
+    HF_FAIL("rest.settled");
+    if (status == HF_OK) {
+        hf_log_tell(log, &log->head->level, HF_LEVEL_DISK);
+        status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
+    }
+    return status;
+}
+
+static int64_t put_away(struct hf_log *log, int on_disk)
 {
     HF_ENTER(log);
     int64_t status = hf_log_sync(log);
@@ -35,13 +54,17 @@ static int64_t put_away(struct hf_log *log)
     hf_spare_drop(log);
     hf_spare_give(&log->spare, HF_SPARE_NONE);
     HF_FAIL("rest.unspared");
+    status = on_disk && !hf_log_on_disk(log) ? to_disk(log) : HF_OK;
+    if (status != HF_OK) {
+        return status;
+    }
     (void)hf_head_rest(log->dir, log->head_fd);
     return HF_OK;
 }
 
-int64_t hf_log_rest(struct hf_log *log)
+int64_t hf_log_rest(struct hf_log *log, int on_disk)
 {
-    int64_t status = put_away(log);
+    int64_t status = put_away(log, on_disk);
     hf_log_close(log);
     return status;
 }

@@ -195,12 +195,12 @@ class Repository:
 
     def close(self, *, for_long: bool = False) -> int:
         """Syncs and closes the log, lets the line go. The stream stays for the next store.
-        ``for_long``: its files become small; a status of the core."""
+        ``for_long``: its files become small, and are synced, whatever the level; a status of the core."""
         self._detach()
         self.line.close()
         log, self.log = self.log, ffi.NULL
         if log and for_long:
-            return int(lib.hf_log_rest(log))
+            return int(lib.hf_log_rest(log, self.source.repository != "memory"))
         if log:
             lib.hf_log_close(log)
         return int(lib.HF_OK)

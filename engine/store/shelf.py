@@ -157,8 +157,7 @@ class Shelf:
         options = self._holdings.rules(source).options
         ages = source.repository == "memory" and options.repository_age_threshold
         stands_in = source.proxy and options.allow_proxy_source
-        outlives = repository.level == lib.HF_LEVEL_DISK or source.repository == "memory"  # its head, all that it holds
-        return outlives and source.paced is None and not ages and not stands_in and not source.learner
+        return bool(repository.level) and source.paced is None and not ages and not stands_in and not source.learner
 
     def _close(self, repository: Repository) -> bool:
         """Nobody else has this repository any more."""

@@ -73,7 +73,7 @@ static void it_keeps_its_messages_and_no_room_for_more(void)
         struct hf_log *log = three(dir, level);
         CHECK_EQ(kit_names(dir, "spare"), 1);
         CHECK(room(dir) > FIRST);
-        CHECK_EQ(hf_log_rest(log), HF_OK); /* what was appended is published, too */
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK); /* what was appended is published, too */
         CHECK_EQ(kit_names(dir, "spare"), 0);
         CHECK(room(dir) <= USED_MAX);
         CHECK_EQ(head_bytes(dir), PAGE);
@@ -84,7 +84,7 @@ static void it_keeps_its_messages_and_no_room_for_more(void)
         CHECK_EQ(kit_info(log).cut_bytes, 0);
         CHECK_EQ(kit_info(log).unsure, 0);
         CHECK_EQ(kit_info(log).incarnation, 1);
-        CHECK_EQ(hf_log_rest(log), HF_OK); /* again: nothing was new */
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK); /* again: nothing was new */
         CHECK(room(dir) <= USED_MAX);
         log = kit_open(dir, config_of(level));
         CHECK_EQ(hf_log_begin(log, 2, 3), HF_OK);
@@ -94,7 +94,7 @@ static void it_keeps_its_messages_and_no_room_for_more(void)
         struct hf_logr *r = kit_reader(dir);
         kit_expect(r, 0, 8, 1);
         hf_logr_close(r);
-        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK);
         CHECK(room(dir) <= USED_MAX + 2 * PAGE);
         expect_all(dir, 8);
         close(dir);
@@ -109,7 +109,7 @@ static void the_index_of_a_larger_log_stays(void)
     struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     kit_append(log, 0, COUNT, BYTES, 1);
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     struct hf_seg *segs = NULL;
     CHECK_EQ(hf_seg_list(dir, NULL, &segs), 1);
     CHECK(segs[0].seal.index_count > 2);
@@ -138,7 +138,7 @@ static void a_reader_goes_on_through_rest_and_next_life(void)
         struct hf_logr *r = kit_reader(dir), *idle = kit_reader(dir);
         kit_expect(r, 0, 3, 1);
         CHECK_EQ(hf_logr_read(r, 3, buf, sizeof buf, &next), HF_AGAIN);
-        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK);
         CHECK_EQ(hf_logr_read(r, 3, buf, sizeof buf, &next), HF_AGAIN);
         kit_expect(r, 0, 3, 1);
         CHECK_EQ(hf_logr_begins(idle, begins), 1);
@@ -147,7 +147,7 @@ static void a_reader_goes_on_through_rest_and_next_life(void)
         kit_append(log, 3, 5, 100, 1);
         CHECK_EQ(hf_log_sync(log), HF_OK);
         kit_expect(r, 3, 8, 1);
-        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK);
         CHECK_EQ(hf_logr_begins(idle, begins), 2);
         kit_expect(idle, 0, 8, 1);
         hf_logr_close(r);
@@ -159,10 +159,10 @@ static void a_reader_goes_on_through_rest_and_next_life(void)
 static void a_log_without_a_message_rests_too(void)
 {
     int dir = directory();
-    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK)), 1), HF_OK);
     struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(hf_log_begin(log, 1, 40), HF_OK);
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     log = kit_open(dir, config_of(HF_LEVEL_DISK));
     kit_append(log, 40, 2, 100, 1);
     CHECK_EQ(hf_log_sync(log), HF_OK);
@@ -178,7 +178,7 @@ static void messages_that_a_begin_made_void_stay_void(void)
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     kit_append(log, 0, 5, 100, 1);
     CHECK_EQ(hf_log_begin(log, 2, 2), HF_OK); /* the active segment takes nothing more, and is not sealed yet */
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     expect_all(dir, 2);
     log = kit_open(dir, config_of(HF_LEVEL_DISK));
     CHECK_EQ(kit_info(log).next_sqn, 2);
@@ -205,7 +205,7 @@ static void rest_and_die(void *argument)
     const struct death *d = argument;
     struct hf_log *log = three(d->dir, d->level);
     hf_failpoint_arm(d->at);
-    hf_log_rest(log);
+    hf_log_rest(log, 1);
 }
 
 static void open_and_die(void *argument)
@@ -218,9 +218,12 @@ static void open_and_die(void *argument)
 static void a_store_that_dies_over_it_loses_nothing(void)
 {
     static const char *const points[] = {"rest.sealed=kill", "rest.unspared=kill", "head.written=kill",
-                                         "head.renamed=kill"};
+                                         "head.renamed=kill", "rest.settled=kill"};
     for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
         for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+            if (level == HF_LEVEL_DISK && strcmp(points[i], "rest.settled=kill") == 0) {
+                continue; /* there is nothing left to be synced */
+            }
             struct death d = {directory(), level, points[i]};
             check_killed(check_fork(rest_and_die, &d), SIGKILL);
             expect_all(d.dir, 3);
@@ -228,7 +231,7 @@ static void a_store_that_dies_over_it_loses_nothing(void)
             struct hf_log *log = kit_open(d.dir, config_of(level));
             CHECK_EQ(kit_info(log).next_sqn, 3);
             CHECK_EQ(kit_info(log).cut_bytes, 0);
-            CHECK_EQ(hf_log_rest(log), HF_OK);
+            CHECK_EQ(hf_log_rest(log, 1), HF_OK);
             CHECK(room(d.dir) <= USED_MAX);
             expect_all(d.dir, 3);
             close(d.dir);
@@ -241,14 +244,14 @@ static void a_store_that_dies_as_it_opens_it_loses_nothing(void)
     static const char *const points[] = {"head.written=kill", "head.renamed=kill", "head.synced=kill", "open.cut=kill"};
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
         struct death d = {directory(), HF_LEVEL_DISK, points[i]};
-        CHECK_EQ(hf_log_rest(three(d.dir, d.level)), HF_OK);
+        CHECK_EQ(hf_log_rest(three(d.dir, d.level), 1), HF_OK);
         check_killed(check_fork(open_and_die, &d), SIGKILL);
         expect_all(d.dir, 3);
         struct hf_log *log = kit_open(d.dir, config_of(d.level));
         CHECK_EQ(kit_info(log).unsure, 0);
         CHECK_EQ(hf_log_begin(log, 2, 3), HF_OK);
         kit_append(log, 3, 5, 100, 1);
-        CHECK_EQ(hf_log_rest(log), HF_OK);
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK);
         expect_all(d.dir, 8);
         close(d.dir);
     }
@@ -263,12 +266,12 @@ static void a_full_disk_is_said_and_loses_nothing(void)
     struct hf_log *log = three(dir, HF_LEVEL_DISK);
     CHECK_EQ(hf_log_sync(log), HF_OK);
     hf_failpoint_arm("log.fallocate=errno:ENOSPC");
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     CHECK_EQ(head_bytes(dir), 3 * PAGE);
     CHECK_EQ(kit_names(dir, "head-new"), 0);
     expect_all(dir, 3);
     hf_failpoint_arm("");
-    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK)), 1), HF_OK);
     CHECK_EQ(head_bytes(dir), PAGE);
     hf_failpoint_arm("log.fallocate=errno:ENOSPC");
     struct hf_log_config config = config_of(HF_LEVEL_DISK);
@@ -276,7 +279,7 @@ static void a_full_disk_is_said_and_loses_nothing(void)
     expect_all(dir, 3);
     hf_failpoint_arm("");
     CHECK_EQ(head_bytes(dir), PAGE);
-    CHECK_EQ(hf_log_rest(kit_open(dir, config)), HF_OK);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config), 1), HF_OK);
     expect_all(dir, 3);
     close(dir);
 }
@@ -287,12 +290,12 @@ static void a_poisoned_log_keeps_its_head(void)
     struct hf_log *log = three(dir, HF_LEVEL_DISK);
     CHECK_EQ(hf_log_sync(log), HF_OK);
     hf_log_distrust(dir);
-    CHECK_EQ(hf_log_rest(log), HF_POISONED);
+    CHECK_EQ(hf_log_rest(log, 1), HF_POISONED);
     CHECK_EQ(head_bytes(dir), 3 * PAGE);
     int own = openat(dir, "head", O_RDONLY | O_CLOEXEC);
     CHECK_EQ(hf_head_rest(dir, own), HF_USAGE);
     close(own);
-    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK))), HF_OK);
+    CHECK_EQ(hf_log_rest(kit_open(dir, config_of(HF_LEVEL_DISK)), 1), HF_OK);
     expect_all(dir, 3);
     close(dir);
 }

@@ -43,8 +43,15 @@ static int is_whole(int cut)
     struct hf_log_info info = kit_info(log);
     whole = whole && !info.unsure && info.damaged == 0 && info.next_sqn == next &&
             info.incarnation == begun[begins - 1].incarnation;
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     return whole;
+}
+
+static void reboot(int cut)
+{
+    int fd = openat(cut, "head", O_WRONLY | O_CLOEXEC);
+    CHECK(fd < 0 || pwrite(fd, "another boot", 12, offsetof(struct hf_preamble, boot_id)) == 12);
+    CHECK(fd < 0 || close(fd) == 0);
 }
 
 static void look(int dir)
@@ -52,6 +59,7 @@ static void look(int dir)
     for (int i = 0; i < IMAGES; i++) {
         int cut = kit_subdirectory(root, "after"), again = elsewhere;
         cut_power(dir, cut);
+        reboot(cut);
         elsewhere = 1;
         lost += !is_whole(cut);
         elsewhere = again;
@@ -90,7 +98,7 @@ static void live(int dir, uint64_t incarnation)
         CHECK(hf_log_prepare(log) >= 0);
     }
     watched = dir;
-    CHECK_EQ(hf_log_rest(log), HF_OK);
+    CHECK_EQ(hf_log_rest(log, 1), HF_OK);
     held += count; /* rest has synced it */
     look(dir);
 }
@@ -130,6 +138,41 @@ static void a_head_that_is_named_before_it_is_on_disk_is_caught(void)
     CHECK(lost > CONTROLS);
 }
 
+/* A source's lives, of which nothing is synced before its log goes to rest. `on_disk`: as it is asked to. */
+static void rest_from_memory(uint64_t runs, int on_disk)
+{
+    struct hf_log_config memory = kit_config(HF_LEVEL_MEMORY, SEGMENT, SEGMENT, 0);
+    for (uint64_t run = 0; run < runs; run++) {
+        chance = run + 1;
+        int dir = kit_subdirectory(root, "before");
+        new_disk();
+        begins = held = 0;
+        for (uint64_t life = 1; life <= LIVES; life++) {
+            struct hf_log *log = kit_open(dir, memory);
+            begun[begins] = (struct hf_begin){life, held};
+            CHECK_EQ(hf_log_begin(log, life, held), HF_OK);
+            begins++;
+            uint64_t count = 1 + roll_dice(4);
+            kit_append(log, held, count, (uint32_t)(30 + roll_dice(900)), 0);
+            CHECK_EQ(hf_log_rest(log, on_disk), HF_OK);
+            held += count;
+            look(dir);
+        }
+        close(dir);
+        kit_empty(root, "before");
+    }
+}
+
+static void what_was_acknowledged_from_memory_is_on_disk_at_rest(void)
+{
+    images = lost = 0;
+    rest_from_memory(RUNS, 1);
+    CHECK_EQ(images, RUNS * LIVES * IMAGES);
+    CHECK_EQ(lost, 0);
+    rest_from_memory(CONTROLS, 0);
+    CHECK(lost > CONTROLS);
+}
+
 int main(void)
 {
     files = check_shared(FILES * sizeof *files);
@@ -137,5 +180,6 @@ int main(void)
     config = kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, 0);
     RUN(nothing_is_lost_on_the_way_to_rest_and_back);
     RUN(a_head_that_is_named_before_it_is_on_disk_is_caught);
+    RUN(what_was_acknowledged_from_memory_is_on_disk_at_rest);
     return 0;
 }

@@ -59,7 +59,7 @@ static int64_t live_and_open_again(void)
     int64_t status = hf_log_open(dir, &c, &log);
     if (status == HF_OK) {
         status = live(log, &stable);
-        int64_t rested = hf_log_rest(log);
+        int64_t rested = hf_log_rest(log, 1);
         status = status < 0 ? status : rested;
     }
     fault_pause(1);

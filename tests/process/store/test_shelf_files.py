@@ -13,6 +13,8 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.log.check import check_store
 from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.log.end import OpenLog, open_log
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.store import rounds, shelf
 
 if TYPE_CHECKING:
@@ -57,6 +59,25 @@ def test_they_are_checked_and_dumped(run_store: Callable[..., ThreadStore], tmp_
         code, out, _ = run("store", "dump", where, "--topic", "quotes")
         assert code == 0
         assert len(out.splitlines()) >= len(SENT)
+
+
+@pytest.mark.parametrize("level", ["disk", "memory"])
+def test_after_a_reboot_all_of_it_is_there_whatever_it_was_acknowledged_from(
+    run_store: Callable[..., ThreadStore], level: str
+) -> None:
+    store = run_store("a", "disk", **{"holdfast-acknowledge": level})
+    with hf.Context() as ctx:
+        (log,) = shelved(ctx, store)
+        store.stop()
+        with (log / "head").open("r+b") as head:
+            head.seek(ffi.offsetof("struct hf_preamble", "boot_id"))
+            head.write(b"another boot")
+        opened = open_log(log)
+        assert isinstance(opened, OpenLog)
+        assert opened.end() == (lib.HF_OK, len(SENT))
+        opened.close()
+        run_store("a", "disk", **{"holdfast-acknowledge": level})
+        assert received(ctx, "quotes", len(SENT)) == SENT
 
 
 def test_damage_in_them_is_found_and_mended_from_a_peer(
