@@ -300,6 +300,29 @@ static void a_poisoned_log_keeps_its_head(void)
     close(dir);
 }
 
+/* What is acknowledged from memory, and the disk does not take: the head does not call it durable. */
+static void a_disk_that_takes_nothing_is_said_and_loses_nothing(void)
+{
+    static const char *const syncs[] = {"log.fdatasync=errno:EIO", "log.fsync=errno:EIO"};
+    for (size_t i = 0; i < sizeof syncs / sizeof syncs[0]; i++) {
+        int dir = directory();
+        struct hf_log *log = three(dir, HF_LEVEL_MEMORY);
+        struct hf_head head;
+        int fd;
+        hf_failpoint_arm(syncs[i]);
+        CHECK_EQ(hf_log_rest(log, 1), HF_POISONED);
+        hf_failpoint_arm("");
+        CHECK_EQ(hf_head_open(dir, &fd, &head), HF_OK);
+        close(fd);
+        CHECK_EQ(head.level, HF_LEVEL_MEMORY);
+        log = kit_open(dir, config_of(HF_LEVEL_MEMORY));
+        kit_append(log, 3, 5, 100, 1);
+        CHECK_EQ(hf_log_rest(log, 1), HF_OK);
+        expect_all(dir, 8);
+        close(dir);
+    }
+}
+
 int main(void)
 {
     root = kit_directory();
@@ -312,5 +335,6 @@ int main(void)
     RUN(a_store_that_dies_as_it_opens_it_loses_nothing);
     RUN(a_full_disk_is_said_and_loses_nothing);
     RUN(a_poisoned_log_keeps_its_head);
+    RUN(a_disk_that_takes_nothing_is_said_and_loses_nothing);
     return 0;
 }
