@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import holdfast
-from simulator.lives import Message, ReceiverLife, Skip, SourceLife
+from simulator.lives import Loss, Message, Parting, ReceiverLife, Skip, SourceLife
 from simulator.native import lib
 from simulator.shape import AGE_S, LIFETIME_MS, LIMIT, NUMBERS_MAX, RECOVERED
 from simulator.told import Told
@@ -43,8 +43,9 @@ class Judge:
         self.receivers: list[ReceiverLife] = []
         self.consumed: dict[int, set[bytes]] = defaultdict(set)
         """Session -> messages that its programs were done with."""
-        self.closed: dict[int, set[bytes]] = defaultdict(set)
-        """Session -> what lives of it were done with that have closed cleanly: that never comes again."""
+        self.closed: dict[int, dict[bytes, Parting]] = defaultdict(dict)
+        """Session -> what lives of it were done with that have closed cleanly: that never comes again to who
+        is remembered."""
         self.broken = ""
         """What did not hold first."""
         self.failed: list[tuple[Process, BaseException]] = []
@@ -414,8 +415,9 @@ class Judge:
         if due is not None and first < due and not newer:
             self.fail(f"{life.process.name} got {first} where {due} was due")
         if due is not None and first > due:
-            self._passes_over(life, source, due, first - 1)
-        if mark in self.closed[life.session] and first < life.chosen.get(source, 2**63):
+            self.passes_over(life, source, due, first - 1)
+        parting = self.closed[life.session].get(mark)
+        if parting and self.told.is_remembered(life, parting) and first < life.chosen.get(source, 2**63):
             self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
         life.due[source] = last + 1
         life.sent_by[source] = message.life.number
@@ -431,15 +433,7 @@ class Judge:
         self.consumed[life.session] &= had
         life.had &= had
 
-    def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
-        """The program is told that nobody has these."""
-        world.note("lost", life.process.name, first, last)
-        if first is not None and life.ordered:
-            self._passes_over(life, source, first, last)
-        life.told |= {last}
-        life.burst = max(life.burst, last) if first is None else life.burst
-
-    def _passes_over(self, life: ReceiverLife, source: str, first: int, last: int) -> None:
+    def passes_over(self, life: ReceiverLife, source: str, first: int, last: int) -> None:
         """Nobody has these of a source."""
         consumed = self.consumed[life.session]
         of = [each for each in self.messages.values() if source.endswith(each.life.named)]
@@ -448,13 +442,14 @@ class Judge:
             self.fail(f"{life.process.name} goes on behind {first}..{last}, and {missed} are kept")
         if life.sent_by or not life.new:
             life.gaps.update(range(first, last + 1))
+            life.losses.append(Loss(source, first, last, self.marks))
 
     def left(self, life: ReceiverLife) -> None:
         """It has closed cleanly."""
         if life.untold():
             self.fail(f"{life.process.name} was never told of {life.untold()}")
-        if not life.left and self.told.is_remembered(life.session):
-            self.closed[life.session] |= life.had
+        if not life.left:
+            self.closed[life.session].update(dict.fromkeys(life.had, self.told.parts(life.session)))
 
     def leaves(self, life: ReceiverLife) -> None:
         """It is deregistered."""

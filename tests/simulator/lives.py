@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.native import lib
 
 if TYPE_CHECKING:
     from simulator.world import Process
 
-__all__ = ["Message", "ReceiverLife", "Skip", "SourceLife"]
+__all__ = ["Loss", "Message", "Parting", "ReceiverLife", "Skip", "SourceLife"]
 
 
 class SourceLife:
@@ -33,6 +33,8 @@ class SourceLife:
         self.refused = False
         """A send has found no room, and no Wakeup has come since."""
         self.begun_ns = int(lib.sim_now_ns)
+        self.known = False
+        """A store that it has registered with knew it."""
         self.forced = False
         """It has given some up by force."""
         self.begun = self.over = False
@@ -64,6 +66,10 @@ class ReceiverLife:
         """Everything up to it was told at once."""
         self.told: set[int] = set()
         """Of these, the ones that it was told of."""
+        self.losses: list[Loss] = []
+        """What it went on behind, or was told of."""
+        self.knowing: set[int] = set()
+        """Stores that knew its session when it was registered."""
         self.sent_by: dict[str, int] = {}
         """Source -> the life that sent what came last."""
         self.chosen: dict[str, int] = {}
@@ -76,6 +82,29 @@ class ReceiverLife:
     def untold(self) -> list[int]:
         """Numbers that it went on behind without a word."""
         return sorted(number for number in self.gaps - self.told if number > self.burst)
+
+
+class Loss:
+    """Numbers of a source that nobody has: of the first ``marks`` messages. Later ones may get them."""
+
+    __slots__ = ("first", "last", "marks", "source")
+
+    def __init__(self, source: str, first: int, last: int, marks: int) -> None:
+        self.source, self.first, self.last, self.marks = source, first, last, marks
+
+    def has(self, message: Message) -> bool:
+        """One of these is of it."""
+        there = message.first <= self.last and message.last >= self.first and message.order <= self.marks
+        return there and self.source.endswith(message.life.named)
+
+
+class Parting(NamedTuple):
+    """A receiver has closed cleanly."""
+
+    knowing: frozenset[int]
+    """Stores that knew its session then."""
+    sure: bool
+    """The others are too few to register with."""
 
 
 class Skip:

@@ -274,14 +274,14 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
         case events.receiver.RegistrationError():
             world.note("refused", life.process.name, event.store, event.text)
         case events.receiver.RegistrationSuccess():
-            judge.told.registers(event.store[0], event.receiver_registration_id, f"receiver {life.session}")
-            life.new &= bool(life.started) or not event.flags & events.receiver.RegistrationSuccessFlags.OLD
+            old = bool(event.flags & events.receiver.RegistrationSuccessFlags.OLD)
+            judge.told.receiver_registers(life, event.store[0], event.receiver_registration_id, old=old)
         case events.receiver.RegistrationComplete():
             judge.told.goes_on(life, event.source, event.sequence_number)
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
-            judge.lost(life, event.source, event.sequence_number, event.sequence_number)
+            judge.told.lost(life, event.source, event.sequence_number, event.sequence_number)
         case events.receiver.DeregistrationComplete():
             life.deregistered = True
         case events.receiver.UnrecoverableLossBurst():
-            judge.lost(life, event.source, None, event.sequence_number)
+            judge.told.lost(life, event.source, None, event.sequence_number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simulator.lives import Loss, Parting
 from simulator.native import lib
 from simulator.shape import PACED_LIMIT, PATIENCE_MS, PIN_MS, RETAINED_S
 from simulator.world import world
@@ -42,21 +43,31 @@ class Told:
     # Registrations ------------------------------------------------------------------------------------------
 
     def begins(self, life: SourceLife, start: int) -> None:
-        """A source registers. Where each store that has messages of it has lost its state since, none knows
-        it, so it is a new one (docs/design.md 15), and what those have is nobody's."""
+        """A source registers. Where no store knows it, and each that has messages of it has lost its state
+        since, it is a new one (docs/design.md 15), and what those have is nobody's."""
         judge = self._judge
+        if life.known:
+            return
         before = [each for each in judge.messages.values() if each.kept and each.life is not life]
         anew = [each for each in before if each.life.source.uuid != life.source.uuid or each.first >= start]
         if any(each.unknown for each in anew) and all(judge.holders(each.mark) <= each.unknown for each in anew):
             for message in anew:
                 message.kept = False
 
+    def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
+        """The program is told that nobody has these."""
+        world.note("lost", life.process.name, first, last)
+        if first is not None and life.ordered:
+            self._judge.passes_over(life, source, first, last)
+        life.told |= {last}
+        life.losses.append(Loss(source, last if first is None else first, last, self._judge.marks))
+        life.burst = max(life.burst, last) if first is None else life.burst
+
     def is_lost(self, mark: bytes) -> bool:
         """A receiver was told that nobody has this message. That counts as consumed, so it is acknowledged,
         and an acknowledgement is a confirmation (docs/semantics.md D.4, G.3)."""
         message = self._judge.messages[mark]
-        numbers = set(range(message.first, message.last + 1))
-        return any(each.gaps & numbers or each.told & numbers for each in self._judge.receivers)
+        return any(loss.has(message) for each in self._judge.receivers for loss in each.losses)
 
     def registers(self, store: str, registration_id: int, who: str) -> None:
         """RegistrationSuccess: a RegID is one participant's, and nobody else ever gets it."""
@@ -66,12 +77,24 @@ class Told:
         if whose != who:
             self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
 
-    def is_remembered(self, session: int) -> bool:
-        """Enough stores have registered this receiver, and kept their files since, and the others are too few
-        to register with: its next life goes on where it ended. Where a backup that does not know it has a
-        seat, it does not (docs/semantics.md F.1)."""
+    def receiver_registers(self, life: ReceiverLife, store: str, registration_id: int, *, old: bool) -> None:
+        """The same, of a receiver."""
+        self.registers(store, registration_id, f"receiver {life.session}")
+        life.new &= bool(life.started) or not old
+        if old:
+            life.knowing.add(self._shape.names.index(store))
+
+    def parts(self, session: int) -> Parting:
+        """A life of this session closes. Where enough stores have registered it, and kept their files since,
+        and the others are too few to register with, its next life goes on where this one has ended."""
         known, enough = self._knowing(session), self._shape.enough
-        return all(enough(known, each) and not enough({*each} - known, each) for each in self._shape.lists)
+        sure = all(enough(known, each) and not enough({*each} - known, each) for each in self._shape.lists)
+        return Parting(frozenset(known), sure)
+
+    def is_remembered(self, life: ReceiverLife, parting: Parting) -> bool:
+        """One of those stores must have answered, or one has. Where a backup that does not know the session
+        has a seat, none need have (docs/semantics.md F.1)."""
+        return parting.sure or bool(parting.knowing & life.knowing & self._knowing(life.session))
 
     def _knowing(self, session: int) -> set[int]:
         who, names = f"receiver {session}", self._shape.names
@@ -119,6 +142,7 @@ class Told:
             self._forgotten.pop(store, None)
         elif old and 0 < forgotten < life.begun_ns:
             self._judge.fail(f"store {store} knows {life.process.name}, and has told that it has forgotten it")
+        life.known |= old
         if not old:
             self._forgotten.pop(store, None)
 
