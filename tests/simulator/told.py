@@ -27,7 +27,7 @@ class Told:
         self._forgotten: dict[str, int] = {}
         """Store -> when it has told that it has forgotten the source."""
         self._before_cut = 0
-        """Lives of receivers before the last power cut."""
+        """Lives of receivers before the first power cut."""
         self._moved: set[int] = set()
         """Stores whose directory was replaced: what was stable there may be told again."""
         self._unrecorded: set[str] = set()
@@ -131,7 +131,7 @@ class Told:
 
     def power_cut(self) -> None:
         """Stores may have forgotten that a receiver had joined."""
-        self._before_cut = len(self._judge.receivers)
+        self._before_cut = self._before_cut or len(self._judge.receivers)
 
     def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a source. Who was deregistered there is known no more."""
