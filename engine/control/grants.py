@@ -18,7 +18,7 @@ def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
         answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
         answer.votes, answer.empty_votes, answer.opened, answer.peers, name, answer.flags, answer.lives, answer.promised,
         tuple(map(_seen, answer.logs)), configuration_of(answer), answer.excluded, answer.exclusions,
-        answer.served,
+        answer.over, answer.served,
     )  # fmt: skip
 
 

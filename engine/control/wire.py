@@ -166,6 +166,8 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """All of them that this store remembers: who returns is to learn first."""
     served: list[Number] = []
     """Exclusions of this store after which it has learned this source."""
+    over: list[Number] = []
+    """Exclusions that are over: it has begun here with a BEGIN that knew of them."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -199,6 +201,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """Stores of earlier lists -> the number below which only these may have messages of this source."""
     counted: Number = 0
     """The newest incarnation of this store's log when it was counted for the opening; 0: it was not."""
+    over: list[Number] = []
+    """Exclusions by the operator that the granting stores know of: they are over with this BEGIN."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..control.configuration import configuration_of
 from ..errors import CorruptionError, Error
 from ..native.runtime import Path
-from ..rules.exclusions import Said, in_force
+from ..rules.exclusions import in_force
 from ..rules.reconcile import LogView, Table, newest_table
 from ..rules.reports import readers_tables
 from .state_file import SourceState, State, StateFile
@@ -89,7 +89,7 @@ def tables_by_states(views: Mapping[str, LogView | None], stores: Iterable[Kept]
                 views = {**views, other.name: LogView(tuple(other.source.begins), 0)}
     declared: list[Declared] = []
     forgot = {store.name for store in kept if store.source.learner}
-    forgot |= in_force(Said(store.source.excluded(store.excluded), store.excluded) for store in kept)
+    forgot |= in_force(store.source.says(store.excluded) for store in kept)
     for store in kept:
         configuration = configuration_of(store.source)
         if configuration is not None:

@@ -16,7 +16,7 @@ from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os
 from ..native.status import error_of
-from ..rules.exclusions import Said, in_force
+from ..rules.exclusions import in_force
 from ..rules.reconcile import BeginOf, LogView
 from ..rules.reports import Seen, agreed_below, reached
 from .believed import tables_by_logs
@@ -283,7 +283,7 @@ def excluded_by(logs: Iterable[Path]) -> set[str]:
         with contextlib.suppress(OSError, CorruptionError):
             state = StateFile(log.parent.parent).load()
             if state is not None:
-                said.append(Said(_kept_in(state, log).excluded(state.excluded), state.excluded))
+                said.append(_kept_in(state, log).says(state.excluded))
     return in_force(said)
 
 

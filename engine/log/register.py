@@ -30,7 +30,7 @@ from ..native.runtime import Path, os, threading
 from ..rules.election import Register, Written
 from ..rules.quorum import INTERGROUP, INTRAGROUP, Groups
 from ..rules.reconcile import FOR_EVER
-from .register_file import Entry, List, RegisterFile, last_lines, last_lives, read_file
+from .register_file import Entry, List, RegisterFile, all_over, last_lines, last_lives, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,6 +140,7 @@ class _Claim(NamedTuple):
     incarnation: int = 0
     lives: tuple[tuple[str, int], ...] = ()
     start: int = -1
+    over: tuple[int, ...] = ()
 
 
 class SourceRegister:
@@ -175,13 +176,13 @@ class SourceRegister:
             self._known = _register(entries)
         return self._known
 
-    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int]) -> None:
+    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int], over: Iterable[int] = ()) -> None:
         """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is
-        in trouble."""
+        in trouble. ``over``: exclusions by the operator that are over then."""
         same = self._claim[:2] == (uuid, incarnation)
         known = dict(self._claim.lives) if same else {}
         start = self._claim.start if same else -1
-        self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start)
+        self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start, tuple(over))
         self.settle()
 
     def complete(self, start: int) -> None:
@@ -214,8 +215,9 @@ class SourceRegister:
             or mine.below >= 0
             or mine.incarnation < claim.incarnation
             or not lives.items() <= known.items()
+            or not {*claim.over} <= {*all_over(own).get(claim.uuid.hex(), ())}
         ):
-            news.append(Entry(claim.uuid.hex(), self._list, lives, claim.incarnation))
+            news.append(Entry(claim.uuid.hex(), self._list, lives, claim.incarnation, over=claim.over))
         if claim.start >= 0:  # a later claimant may have declared that list again, while this thread stood still
             news += [
                 Entry(entry.uuid, entry.list, {}, entry.incarnation, claim.start)
@@ -278,7 +280,7 @@ class SourceRegister:
 def _register(entries: Sequence[Entry]) -> Register:
     """By identity, in the order in which they were declared last: so are their lists."""
     lists: dict[str, dict[List, Entry]] = {}
-    lives = last_lives(entries)
+    lives, over = last_lives(entries), all_over(entries)
     for entry in last_lines(entries):
         of_uuid = lists[entry.uuid] = lists.pop(entry.uuid, {})
         of_uuid[entry.list] = entry
@@ -286,6 +288,7 @@ def _register(entries: Sequence[Entry]) -> Register:
         bytes.fromhex(uuid): Written(
             tuple(entry.configuration for entry in found.values()),
             {store: life for store, (_, life) in lives[uuid].items()},
+            over[uuid],
         )
         for uuid, found in lists.items()
     }

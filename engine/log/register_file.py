@@ -19,15 +19,16 @@ from ..errors import ConfigError, Error
 from ..native.private_directory import open_private, open_regular
 from ..native.runtime import OfProcess, fcntl, os
 from ..native.sync import sync_data, sync_directory
+from ..rules.exclusions import OVER_MAX
 from ..rules.quorum import Groups
 from ..rules.reconcile import FOR_EVER
 from ..rules.reports import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Entry", "List", "RegisterFile", "last_lines", "last_lives", "line_of", "read_file"]
+__all__ = ["Entry", "List", "RegisterFile", "all_over", "last_lines", "last_lives", "line_of", "read_file"]
 
 COMPACT_BYTES = 1 << 16
 """A file of this size is written anew, if that halves it."""
@@ -52,6 +53,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Under which the list was declared last."""
     below: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     """From this number on another list has been in force; -1: this one may be."""
+    over: tuple[Number, ...] = ()
+    """Exclusions by the operator that the BEGIN knew of: they are over."""
 
     @property
     def configuration(self) -> Configuration:
@@ -94,10 +97,18 @@ def last_lives(entries: Sequence[Entry]) -> dict[str, dict[str, tuple[int, int]]
     return last
 
 
+def all_over(entries: Iterable[Entry]) -> dict[str, tuple[int, ...]]:
+    """By identity, all exclusions that are over, the newest last."""
+    found: dict[str, dict[int, None]] = {}
+    for entry in entries:
+        found.setdefault(entry.uuid, {}).update(dict.fromkeys(entry.over))
+    return {uuid: tuple(numbers)[-OVER_MAX:] for uuid, numbers in found.items()}
+
+
 def _compact(entries: Sequence[Entry]) -> list[Entry]:
     """What counts of them, in few lines. A life stays with its incarnation, or one that is still to be
     written late would not count: so some lists have another line before their last one."""
-    kept, lives = last_lines(entries)[-LISTS_MAX:], last_lives(entries)
+    kept, lives, over = last_lines(entries)[-LISTS_MAX:], last_lives(entries), all_over(entries)
     lines = []
     for entry in kept:
         by_incarnation: dict[int, dict[str, int]] = {entry.incarnation: {}}
@@ -105,7 +116,8 @@ def _compact(entries: Sequence[Entry]) -> list[Entry]:
             by_incarnation.setdefault(incarnation, {})[store] = life
         own = by_incarnation.pop(entry.incarnation)
         for incarnation, found in [*sorted(by_incarnation.items()), (entry.incarnation, own)]:
-            lines.append(msgspec.structs.replace(entry, lives=found, incarnation=incarnation))
+            ended = over.pop(entry.uuid, ())
+            lines.append(msgspec.structs.replace(entry, lives=found, incarnation=incarnation, over=ended))
     return lines
 
 

@@ -18,7 +18,7 @@ import msgspec
 from ..errors import CorruptionError, Error
 from ..memory.domain import Domain
 from ..native.runtime import Path, os
-from ..rules.exclusions import Said, in_force
+from ..rules.exclusions import in_force
 from ..rules.reconcile import FOR_EVER, newest_table, void_from
 from .end import Refusal, open_log
 from .info_file import read_info
@@ -183,7 +183,7 @@ class Sight:
         said, unknown = [], SourceState(b"", "", 0, 0)
         for store in self.stores:
             kept = next((source for source in store.state.sources if source.uuid in uuids), unknown)
-            said.append(Said(kept.excluded(store.state.excluded), store.state.excluded))
+            said.append(kept.says(store.state.excluded))
         return in_force(said)
 
     def names(self) -> set[str]:

@@ -31,6 +31,7 @@ from ..native.private_directory import read_regular
 from ..native.runtime import os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
+from ..rules.exclusions import OVER_MAX, Said
 from ..rules.reconcile import BEGINS_MAX, Table, after_begin, void_from
 from .store_directory import writing
 
@@ -137,8 +138,9 @@ class SourceState(msgspec.Struct, omit_defaults=True):
     """That claimant."""
     served: list[int] = msgspec.field(default_factory=list)
     """Exclusions by the operator after which this store has become a learner."""
-    readmitted: dict[str, int] = msgspec.field(default_factory=dict)
-    """Store -> its exclusion that is over: a start was decided with it, and the store is waited for again."""
+    over: list[int] = msgspec.field(default_factory=list)
+    """Exclusions by the operator that are over: a start was decided with them, and who was excluded is waited
+    for again. Also such as this store has not recorded."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
     """Stores of earlier lists -> the number below which they may have messages that no declared store has
     (docs/design.md 30)."""
@@ -191,13 +193,18 @@ class SourceState(msgspec.Struct, omit_defaults=True):
 
     def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
         """Of ``stores``, which the operator excluded, those without which nothing has begun since."""
-        return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
+        return {name: number for name, number in stores.items() if number not in self.over}
 
-    def readmit(self, stores: Mapping[str, int]) -> bool:
-        """A BEGIN is taken in: at the next start the excluded ``stores`` are waited for. True: it is news."""
-        back = self.excluded(stores)
-        self.readmitted.update(back)
-        return bool(back)
+    def says(self, stores: Mapping[str, int]) -> Said:
+        """What this store, which remembers that ``stores`` were excluded, says of it for this source."""
+        return Said(self.excluded(stores), self.over, self.incarnation > 0)
+
+    def readmit(self, exclusions: Iterable[int]) -> bool:
+        """A BEGIN is taken in: at the next start who was excluded by these is waited for. True: it is
+        news."""
+        fresh = set(exclusions) - set(self.over)
+        self.over = [*self.over, *sorted(fresh)][-OVER_MAX:]
+        return bool(fresh)
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): from there on records and acks of older ones are void."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .exclusions import Said, in_force
+from .exclusions import OVER_MAX, Said, in_force
 from .reconcile import FOR_EVER, LogView, Table
 from .reports import (
     Configuration,
@@ -62,6 +62,8 @@ class Written(NamedTuple):
     """Whom it has ever declared."""
     lives: Mapping[str, int] = MappingProxyType({})
     """A store's own name -> the life that it was in when it last took part."""
+    over: Collection[int] = ()
+    """Exclusions by the operator that are over."""
 
 
 Register = Mapping[bytes, Written]
@@ -142,13 +144,27 @@ def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | N
     return newest if newest is not None and newest.incarnation else None
 
 
-def _excluded(grants: Iterable[Grant]) -> set[str]:
-    return in_force(Said(grant.excluded, grant.exclusions) for grant in grants)
+def over(register: Register, uuid: bytes) -> Collection[int]:
+    """Exclusions that are over, as this host's register has it."""
+    return register[uuid].over if uuid in register else ()
 
 
-def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
+def all_over(grants: Sequence[Grant], register: Register, uuid: bytes) -> list[int]:
+    """Exclusions by the operator that are over with a BEGIN under ``uuid``: all that somebody knows, those
+    that a store remembers last."""
+    ended = [*over(register, uuid), *(number for each in grants for number in each.over)]
+    return list(dict.fromkeys([*ended, *(n for each in grants for n in each.exclusions.values())]))[-OVER_MAX:]
+
+
+def _excluded(grants: Iterable[Grant], register: Register, uuid: bytes) -> set[str]:
+    return in_force((Said(each.excluded, each.over, each.begun > 0) for each in grants), over(register, uuid))
+
+
+def _given_up(
+    grants: Mapping[int, Grant], names: Sequence[str], register: Register, newest: Grant | None
+) -> set[int]:  # fmt: skip
     """Stores that have not answered, and that the operator has told an answering one not to wait for."""
-    excluded = _excluded(grants.values())
+    excluded = _excluded(grants.values(), register, newest.uuid if newest is not None else b"")
     called = names_of(each for grant in grants.values() for each in grant.seen)
     return {s for s, name in enumerate(names) if s not in grants and {name, called.get(name, name)} & excluded}
 
@@ -209,7 +225,7 @@ def _logs(
     told = {name for grant in grants.values() for name in grant.peers} - answered.keys()
     views |= {name: None for name in told if (view := views.get(name)) is not None and not view.begins}  # it was wiped
     settled = {called[store] for store in empty if called[store] not in took_part}
-    settled |= {alias.get(name, name) for name in _excluded(grants.values())}
+    settled |= {alias.get(name, name) for name in _excluded(grants.values(), register, uuid)}
     views |= {name: LogView((), 0) for name in settled if name not in answered and views.get(name) is None}
     table = right_table(views, configurations, {called[store] for store in learn})
     numbers = {name: reached(view, table or ()) for name, view in views.items()}
@@ -262,11 +278,11 @@ def decide(
     stores have given it already (who died before its first BEGIN left a ring by that name), else `proposal`.
     The incarnation is the greatest that a store has promised to this claimant.
     """
-    empty = {*empty, *_given_up(grants, names)}
+    newest = _newest(grants, names)
+    empty = {*empty, *_given_up(grants, names, register, newest)}
     if _wanted(groups, seated, grants, empty, names, register):
         return None
     promised = max(grant.promised for grant in grants.values())
-    newest = _newest(grants, names)
     if newest is None:
         given = {grant.uuid for grant in grants.values()}
         return Decision(given.pop() if len(given) == 1 else proposal, max(promised, 1), 0, ())
@@ -294,7 +310,8 @@ def obstacle(
     reason."""
     if not groups.complete(set(grants) & set(seated)):
         return None
-    empty = {*empty, *_given_up(grants, names)}
+    newest = _newest(grants, names)
+    empty = {*empty, *_given_up(grants, names, register, newest)}
     lost = [names[store] for store in sorted(learners(grants, names, register) & set(seated))]
     missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty, names, register))]
     if lost and missing:
@@ -305,7 +322,6 @@ def obstacle(
             f"{'it' if len(missing) == 1 else 'one of them'}, run `holdfast store adopt-empty {lost[0]}`, or give up what only "
             f"{'it has' if len(missing) == 1 else 'they have'}: `holdfast store exclude {missing[0]}`"
         )
-    newest = _newest(grants, names)
     if newest is None or missing:
         return None
     return _unreadable(_logs(groups, grants, newest.uuid, names, empty, register), names[: groups.stores])

@@ -76,6 +76,8 @@ class Grant:
     exclusion's number."""
     exclusions: Mapping[str, int] = field(default_factory=dict)
     """All that the store remembers: who returns is to learn first."""
+    over: Collection[int] = ()
+    """Exclusions that are over, as the store knows: of any store."""
     served: Sequence[int] = ()
     """Exclusions of this store after which it has learned already."""
     position: int = -1

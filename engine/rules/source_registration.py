@@ -239,6 +239,10 @@ class SourceRegistration(Registration):
         grants = {index: entry.grant for index, entry in enumerate(self.entries) if entry.grant is not None}
         return election.to_learn(store, grants, self._names) if store in grants else []
 
+    def over(self) -> list[int]:
+        """Exclusions by the operator that are over with this BEGIN: all that somebody knows."""
+        return election.all_over([e.grant for e in self.entries if e.grant is not None], self.register, self.uuid)
+
     def open_by(self, by_ns: int) -> None:
         """Somebody waits: after an attempt that failed the next one is made at this time, if not before."""
         self._open_again_ns = min(self._open_again_ns, by_ns)

@@ -344,13 +344,13 @@ class SourceSession:
         link = self._links[store]
         machine = self.machine
         grant = machine.entries[store].grant
-        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
+        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}), machine.over())
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self.name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
-            earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0),
+            earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0), machine.over(),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:
@@ -385,8 +385,9 @@ class SourceSession:
             self._straight = ring.handle
         if not self.stores:
             self._write_sri()
-        self._register.declare(self.machine.uuid, ring.incarnation, self.machine.lives(self.machine.seated))
-        return self.machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
+        machine = self.machine
+        self._register.declare(machine.uuid, ring.incarnation, machine.lives(machine.seated), machine.over())
+        return machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:
         """Nothing was sent in it: it goes as if it had not been."""

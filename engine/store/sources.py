@@ -139,6 +139,7 @@ class SourceDesk:
             promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(state.excluded), exclusions=state.excluded, served=source.served,
+            over=source.over,
         )  # fmt: skip
 
     def _walked(self, repository: Repository, others: Lives) -> bool:
@@ -249,7 +250,8 @@ class SourceDesk:
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
         repository.caught_up &= not learns  # what it had before is not what it is to learn
-        readmits = request.incarnation > source.incarnation and source.readmit(holdings.state.excluded)
+        over = [*request.over, *holdings.state.excluded.values()]
+        readmits = request.incarnation > source.incarnation and source.readmit(over)
         declares = _declare(source, request, {**source.directories, **found}, decision.others)
         if declares or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses

@@ -92,9 +92,12 @@ class Register:
     has been in force."""
     lives: dict[str, int] = field(default_factory=dict)
     """Store -> the life in which it last took part."""
+    over: set[int] = field(default_factory=set)
+    """Exclusions by the operator that a BEGIN knew of."""
 
-    def declare(self, declared: Declared, incarnation: int, lives: dict[str, int]) -> None:
+    def declare(self, declared: Declared, incarnation: int, lives: dict[str, int], over: Collection[int] = ()) -> None:
         """Before these stores begin."""
+        self.over.update(over)
         self.lists.pop(declared, None)
         self.lists[declared] = incarnation, FOR_EVER
         self.lives.update(lives)
@@ -109,4 +112,4 @@ class Register:
     def written(self) -> Written:
         """The product's form."""
         lists = (Configuration(tuple(each.stores), each.groups, below) for each, (_, below) in self.lists.items())
-        return Written(tuple(lists), dict(self.lives))
+        return Written(tuple(lists), dict(self.lives), frozenset(self.over))

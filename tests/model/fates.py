@@ -54,6 +54,12 @@ class Fates:
             if other != name:
                 disk.excluded[name] = self.exclusions
 
+    def exclude_at_one(self, name: str) -> None:
+        """The operator excludes it, and nobody but the next store could be told."""
+        self.exclusions += 1
+        names = list(self.disks)
+        self.disks[names[(names.index(name) + 1) % len(names)]].excluded[name] = self.exclusions
+
     # What befalls the register ------------------------------------------------------------------------------
 
     def lose_register(self) -> None:

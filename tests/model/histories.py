@@ -98,9 +98,14 @@ class World(Fates):
         """What would have been decided with another register: ``whole`` is what was to be written before."""
         self.forgetful: set[str] = set()
         self.excluded: set[tuple[str, int]] = set()
-        """Whom the operator has excluded, and the number of that, as those that answer remember it."""
+        """Whom the operator has excluded, and the number of that, as those that answer remember it; not for a
+        source that has started since with some that remembered it."""
+        self.spent: set[int] = set()
+        """Those exclusions: who was excluded is waited for again."""
         self.learning: dict[str, list[int]] = {}
         """Exclusions that each store learns after, with the BEGIN of this life."""
+        self.over: set[int] = set()
+        """Exclusions that are over with the BEGIN of this life, as its source knows them."""
         self.told: set[int] = set()
         """Of these a decision has said that they may be gone."""
         self.begun = False
@@ -144,7 +149,8 @@ class World(Fates):
             7, state.uuid, known.end, state.incarnation > 0, known.incarnation, known.begins, votes=not state.learner,
             opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=disk.known_lives, promised=state.promised,
             seen=tuple(seen), configuration=Configuration(tuple(state.stores), groups) if groups is not None else None,
-            excluded=state.excluded(disk.excluded), exclusions=dict(disk.excluded), served=tuple(state.served),
+            excluded=state.excluded(disk.excluded), exclusions=dict(disk.excluded), over=tuple(state.over),
+            served=tuple(state.served),
         )  # fmt: skip
 
     def _seen(self, name: str, unread: Collection[str], told: set[int], wrote: set[int]) -> Seen:
@@ -242,12 +248,14 @@ class World(Fates):
         seats = declared.seats(up) & set(up)
         lives = election.lives(grants, {OURS: self.register.written}, OURS)
         told = {name: life for name, life in lives.items() if name in seats}
+        self.over = set(election.all_over(list(grants.values()), {OURS: self.register.written}, OURS))
         self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
         self.learning = self._to_learn(declared, up)
         begun = [name for name in reached if self.begin(name, declared, found, told, claimant)]
         if declared.enough(begun):
             self.judge_start(found)
+            self.spent |= {number for _, number in self.excluded}
             for register in self.registers:
                 register.complete(declared, found.incarnation, found.start_sqn)
             unread = set(self.disks) if blind else set(hidden)
@@ -263,7 +271,8 @@ class World(Fates):
     def _prepare(self, up: Collection[str], question: Question) -> None:
         """What somebody remembers, and what would be decided otherwise, by the stores as they are now."""
         self.whole, self.forgetful = copy.deepcopy(self.written), self._forgetful(up)
-        self.excluded = {each for name in up for each in self.disks[name].excluded.items()}
+        said = {each for name in up for each in self.disks[name].excluded.items()}
+        self.excluded = {(name, number) for name, number in said if number not in self.spent}
         if self.damaged:
             self.instead = partial(self._instead, copy.deepcopy(self.disks), question)
 
@@ -279,7 +288,7 @@ class World(Fates):
     def _write(self, declared: Declared, incarnation: int, lives: dict[str, int], *, event: bool = False) -> None:
         """On disk, before any of these begins."""
         for register in self.registers if self.writes_events or not event else [self.written]:
-            register.declare(declared, incarnation, lives)
+            register.declare(declared, incarnation, lives, self.over)
 
     def happen(
         self, declared: Declared, up: Collection[str], begun: list[str], found: election.Decision, told: dict[str, int],
@@ -347,7 +356,7 @@ class World(Fates):
             return False
         state.learn(self.learning[name])
         if found.incarnation > state.incarnation:
-            state.readmit(disk.excluded)
+            state.readmit([*self.over, *disk.excluded.values()])
         table = after_begin(state.begins, found.begins, found.incarnation, found.start_sqn)
         for number, kept in disk.void(table).items():
             if self.stable.get(number) == kept.content and name in self._left(number):

@@ -74,7 +74,7 @@ MANY = [
 OPERATED = 40_000 if LONG else 250
 STORES = ("wipe", "save", "restore", "forget")
 REGISTER = ("lose_register", "save_register", "restore_register")
-OPERATOR = (*STORES, "exclude", "exclude")
+OPERATOR = (*STORES, "exclude", "exclude_at_one")
 FATES = {
     "stores": STORES,
     "stores and register": (*STORES, *REGISTER),
@@ -289,11 +289,16 @@ def test_the_histories_find_a_planted_bug(
 
 
 def who_missed_a_begin_still_excludes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "_excluded", lambda grants: {name for grant in grants for name in grant.excluded})
+    monkeypatch.setattr(election, "_excluded", lambda grants, *_: {name for grant in grants for name in grant.excluded})
 
 
 def an_exclusion_is_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceState, "readmit", lambda *_: False)
+    monkeypatch.setattr(election, "over", lambda *_: ())
+
+
+def only_who_has_recorded_it_knows_that_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "all_over", lambda *_: [])
 
 
 @pytest.mark.parametrize(
@@ -301,6 +306,7 @@ def an_exclusion_is_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (who_missed_a_begin_still_excludes, [THREE], OPERATOR),
         (an_exclusion_is_for_ever, [THREE], ("exclude",)),
+        (only_who_has_recorded_it_knows_that_it_is_over, [THREE], ("exclude_at_one",)),
         (a_seat_change_is_not_written, [SEAT], ("save", "restore")),
         (a_restored_register_is_believed, APART, FATES["one backup of both"]),
     ],

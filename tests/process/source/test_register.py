@@ -245,8 +245,8 @@ def test_who_was_declared_and_never_began_is_not_waited_for(
     declared = threading.Event()
     declare = SourceRegister.declare
 
-    def last(self: SourceRegister, uuid: bytes, incarnation: int, lives: dict[str, int]) -> None:
-        declare(self, uuid, incarnation, lives)
+    def last(self: SourceRegister, *what: Any) -> None:
+        declare(self, *what)
         declared.set()
         raise KilledError
 

@@ -17,6 +17,7 @@ from holdfast.engine.options.receiver_paced import Wanted
 from holdfast.engine.options.values import GROUPS_MAX, NAME_MAX, SESSION_MAX, STORES_MAX
 from holdfast.engine.printable import cut
 from holdfast.engine.rules.election import Written
+from holdfast.engine.rules.exclusions import OVER_MAX
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import BEGINS_MAX
 from holdfast.engine.rules.reports import Configuration
@@ -70,7 +71,7 @@ def granted(*logs: wire.PeerLog) -> wire.SourceGranted:
     return wire.SourceGranted(
         ID, U32, UUID, MOST, MOST, True, BEGINS, False, True, MOST, numbered(STORES_MAX), U32, [MOST] * 2 * LIVES_MAX, MOST,
         list(logs), STORES, SIZES, GROUPS, 3, 3, numbered(wire.EXCLUDED_MAX), numbered(wire.EXCLUDED_MAX),
-        [MOST] * SERVED_MAX,
+        [MOST] * SERVED_MAX, [MOST] * OVER_MAX,
     )  # fmt: skip
 
 
@@ -92,7 +93,7 @@ EACH: list[Any] = [
     granted(*(wire.PeerLog(name, name, -1, [], LONG) for name in names(LOGS))),
     wire.Begin(
         ID, UUID, MOST, MOST, filled(255), STORES, UUID, BEGINS, numbered(STORES_MAX), SIZES, GROUPS, 3, 3, UUID,
-        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST,
+        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST, [MOST] * OVER_MAX,
     ),
     wire.Begun(ID, MOST, True),
     wire.RegisterReceiver(ID, UUID, TOPIC, U32, SESSION_MAX, UUID, True, MOST, MOST, 2, UUID, True),
@@ -212,6 +213,14 @@ def test_a_store_that_is_excluded_again_and_again_remembers_the_last_times() -> 
         assert source.learner
         assert not source.learn([number])
     assert source.served == list(range(300 - SERVED_MAX, 300))
+
+
+def test_of_exclusions_that_are_over_the_last_ones_are_remembered() -> None:
+    source = SourceState(UUID, "t", 7, 0)
+    for number in range(2 * OVER_MAX):
+        assert source.readmit([number])
+        assert not source.readmit([number])
+    assert source.over == list(range(OVER_MAX, 2 * OVER_MAX))
 
 
 def test_a_store_that_is_restored_again_and_again_remembers_the_last_lives_that_it_took_over() -> None:

@@ -124,8 +124,8 @@ def test_a_store_without_a_log_has_had_no_message_only_where_its_state_says_so(
 def test_who_is_excluded_is_what_the_readable_stores_remember_for_their_source(tmp_path: Path) -> None:
     """By b alone; c has begun since."""
     source = SourceState(b"s" * 16, "quotes", 7, 0)
-    for name, readmitted in (("b", {}), ("c", {"a": 5})):
-        source.readmitted = readmitted
+    for name, over in (("b", []), ("c", [5])):
+        source.over = over
         (tmp_path / name).mkdir()
         StateFile(tmp_path / name).save(State(name, name.encode() * 16, 1, 1, sources=[source], excluded={"a": 5}))
     logs = [tmp_path / name / "logs" / source.uuid.hex() for name in ("b", "c", "gone")]

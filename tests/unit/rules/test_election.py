@@ -148,10 +148,10 @@ def test_what_a_group_that_has_forgotten_may_have_had_stable_is_not_numbered_aga
 def test_an_exclusion_is_over_where_one_that_answers_has_begun_since() -> None:
     """The first one came back, and took 10 to 19 with the second. The third has missed that BEGIN, and still
     excludes it."""
-    b = replace(grant(20, 4), exclusions={"0": 5})
+    b = replace(grant(20, 4), exclusions={"0": 5}, over=[5])
     c = replace(grant(10, 4), exclusions={"0": 5}, excluded={"0": 5})
     assert start_of(b, c) == 20, "the first one may have 10 to 19: they are stable"
-    assert start_of(replace(b, excluded={"0": 5}), c) == 10
+    assert start_of(replace(b, excluded={"0": 5}, over=[]), c) == 10
     assert start_of(b, replace(c, exclusions={"0": 6}, excluded={"0": 6})) == 10, "the second has not heard of this one"
 
 
