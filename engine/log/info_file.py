@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_LIVES",
     "Lives",
+    "Own",
     "Place",
     "StoreInfo",
     "Unknown",
@@ -334,34 +335,47 @@ class Place(NamedTuple):
     """Of a store of which nothing is known, a path that cannot be read: it may have more than the others."""
 
 
+class Own(NamedTuple):
+    """The store whose peers are looked for."""
+
+    uuid: bytes
+    name: str
+    logs: Path
+
+    def is_told_by(self, info: StoreInfo) -> bool:
+        """This file is of that store. Not where its directory has run under another name somewhere else: what
+        the store of that name has there now, the file does not say."""
+        return info.uuid == self.uuid and (info.name == self.name or Path(info.logs) == self.logs)
+
+
 def peer_logs(
-    domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
+    domain: Domain, names: Iterable[str], source: bytes, own: Own, known: Mapping[str, str] = MappingProxyType({})
 ) -> list[Path]:
     """Directories of :func:`peer_places`, each once."""
     return list(dict.fromkeys(place.log for place in peer_places(domain, names, source, own, known)))
 
 
 def peer_places(
-    domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
+    domain: Domain, names: Iterable[str], source: bytes, own: Own, known: Mapping[str, str] = MappingProxyType({})
 ) -> list[Place]:
-    """Where the stores of these names keep the log of a source, in this order, without the store whose uuid
-    is ``own``.
+    """Where the stores of these names keep the log of a source, in this order, without ``own``.
 
     ``known``: directories of stores whose info files may be gone, as they are after a reboot.
     """
     places = []
     for store in names:
         info = read_info(domain, store)
-        if info is not None and info.uuid != own:
-            places.append(Place(store, info.name, Path(info.logs) / source.hex()))
-        elif info is None and store in known:
+        if info is not None:
+            if not own.is_told_by(info):
+                places.append(Place(store, info.name, Path(info.logs) / source.hex()))
+        elif store in known:
             places.append(Place(store, "", Path(known[store]) / "logs" / source.hex()))
-        elif info is None:
+        else:
             places.append(Place(store, "", domain.stores / f"{store}.info" / source.hex()))
     return places
 
 
-def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
+def peers_of(domain: Domain, source: SourceState, own: Own, others: Lives) -> list[Place]:
     """Where the stores keep its log that a source declares, and if it has begun here those that it declared
     before: as the state of this store has it, and ``others``."""
     names = dict.fromkeys([*source.stores, *source.others, *others] if source.stores else ())

@@ -20,7 +20,7 @@ from ..control.configuration import configuration_of
 from ..errors import CorruptionError, Error
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk
-from ..log.info_file import NO_LIVES, Lives, Place, bounds, earlier_logs, log_view, peers_of, seen_by
+from ..log.info_file import NO_LIVES, Lives, Own, Place, bounds, earlier_logs, log_view, peers_of, seen_by
 from ..log.stale_rings import LivingStream, StaleRings, living, living_ring, owner_lives, same_process
 from ..log.unsure import is_repaired, settle, tell
 from ..log.writer import open_writer
@@ -59,7 +59,7 @@ class Repository:
     ) -> None:
         self.domain, self.bells, self.source = domain, bells, source
         self.path, self.level = path, int(config.level)
-        self._store, self.name, self.called = uuid, name, news.called(name, source)
+        self._own, self.name, self.called = Own(uuid, name, path.parent), name, news.called(name, source)
         self.line = StoreLine(domain, bells, source, name, uuid)
         self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
         self._info = ffi.new("struct hf_log_info *")
@@ -173,7 +173,7 @@ class Repository:
         return list(dict.fromkeys(place.log for place in self._places(others)))
 
     def _places(self, others: Lives = NO_LIVES) -> list[Place]:
-        return [place for place in peers_of(self.domain, self.source, self._store, others) if place.log != self.path]
+        return [place for place in peers_of(self.domain, self.source, self._own, others) if place.log != self.path]
 
     def earlier(self) -> dict[str, tuple[str, int]]:
         """As :func:`earlier_logs`."""

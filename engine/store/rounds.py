@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import Error
 from ..log.end import WALK_S, OpenLog, Walk, is_stuck, open_log
 from ..log.files import taken_bytes
-from ..log.info_file import NO_LIVES, bounds, earlier_logs, peers_of
+from ..log.info_file import NO_LIVES, Own, bounds, earlier_logs, peers_of
 from ..log.look import LogLook
 from ..log.reader import view_of
 from ..memory.domain import SHM_DIR
@@ -133,7 +133,8 @@ class Rounds:
 
     def _resting(self, source: SourceState, *, last: bool) -> _Resting:
         holdings = self._holdings
-        places = peers_of(holdings.domain, source, holdings.state.uuid, NO_LIVES)
+        own = Own(holdings.state.uuid, holdings.name, holdings.logs)
+        places = peers_of(holdings.domain, source, own, NO_LIVES)
         until = bounds(earlier_logs(places, source))
         peers = {path: until.get(path, FOR_EVER) for path in (os.fspath(place.log) for place in places)}
         return _Resting(

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import ConfigError, Error
 from ..log.check import LogReport, StoreFiles, check_log, store_files
-from ..log.info_file import peer_logs
+from ..log.info_file import Own, peer_logs
 from ..log.repair import Gap, LogRepair, log_uuid
 from ..log.store_directory import StoreDirectory
 from ..memory.domain import Domain
@@ -78,7 +78,7 @@ def _repair(store: StoreFiles, others: list[StoreFiles], domain: Domain | None) 
     for log in store.logs:
         peers = [path for other in others for path in other.logs if path.name == log.name]
         if domain is not None:
-            own = store.state.uuid if store.state is not None else b""
+            own = Own(store.state.uuid if store.state is not None else b"", store.name, log.parent)
             peers = peer_logs(domain, domain.store_names(), log_uuid(log) or b"", own)
         logs.append(_repair_log(log, store.topic(log), peers))
     return RepairedStore(str(store.path), store.name, logs, store.error)

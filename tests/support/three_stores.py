@@ -47,9 +47,9 @@ def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> No
     """
     places_of = info_file.peers_of
 
-    def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
+    def peers_of(domain: Domain, source: SourceState, own: info_file.Own, others: Lives) -> list[Place]:
         places = places_of(domain, source, own, others)
-        if own != uuid:
+        if own.uuid != uuid:
             return places
         return [place._replace(log=hidden / place.store / "logs" / place.log.name) for place in places]
 

@@ -15,7 +15,7 @@ from support.receiving import until_no_ring
 from support.workers import until
 
 import holdfast as hf
-from holdfast.engine.log.info_file import Place, StoreInfo, earlier_logs, peer_places, write_info
+from holdfast.engine.log.info_file import Own, Place, StoreInfo, earlier_logs, peer_places, write_info
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.receiver.registrar import Registrar
@@ -114,10 +114,28 @@ def test_only_logs_of_stores_that_are_declared_by_no_name_have_a_bound(domain: s
         SOURCE, "t", 7, 0, stores=["a", "b"], others={"old": 5, ALIAS: 7, "gone": 9, "never": 11, "b-by-directory": 13},
         directories={"never": "/never", "b-by-directory": "/b"},
     )  # fmt: skip
-    places = peer_places(place, [*source.stores, *source.others], SOURCE, b"o" * 16, source.directories)
+    places = peer_places(
+        place, [*source.stores, *source.others], SOURCE, Own(b"o" * 16, "o", Path("/o/logs")), source.directories
+    )
     place.close()
     log = f"logs/{SOURCE.hex()}"
     assert earlier_logs(places, source) == {"gone": (f"/gone/{log}", 9), "never": (f"/never/{log}", 11)}
+
+
+def test_a_store_whose_name_was_run_with_this_ones_directory_is_a_peer_all_the_same(domain: str) -> None:
+    """a was run once where b's directory was, b is back in its place, and a has not started since: what a has
+    is unknown, and not nothing."""
+    place = Domain(domain, join=False)
+    write_info(place, StoreInfo("a", b"b" * 16, "/a", "/a/logs", "disk", 1, 1, 1))
+    write_info(place, StoreInfo("b", b"b" * 16, "/b", "/b/logs", "disk", 1, 1, 1))
+    os.symlink(place.info_path("b"), place.info_path(ALIAS))
+    write_info(place, StoreInfo("old", b"b" * 16, "/b", "/b/logs", "disk", 1, 1, 1))
+    moved = Own(b"b" * 16, "b", Path("/b-moved/logs"))
+    for own in (Own(b"b" * 16, "b", Path("/b/logs")), moved):
+        places = peer_places(place, ["a", "b", ALIAS], SOURCE, own)
+        assert places == [Place("a", "a", Path("/a/logs") / SOURCE.hex())]
+    assert peer_places(place, ["old"], SOURCE, Own(b"b" * 16, "b", Path("/b/logs"))) == []
+    place.close()
 
 
 def test_of_two_names_of_a_store_of_earlier_lists_the_one_that_counts_longer_bounds_its_log() -> None:

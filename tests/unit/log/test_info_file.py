@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.engine.log.info_file import (
+    Own,
     StoreInfo,
     Unknown,
     excluded_by,
@@ -68,12 +69,12 @@ def test_an_info_file_that_no_store_writes_is_none_and_the_doctor_says_so(place:
     assert [finding.ok for finding in said] == [False]
 
 
-def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(place: Domain) -> None:
+def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(place: Domain, tmp_path: Path) -> None:
     """It may have what the others lack: who learns from the others has not learned everything (docs/design.md
     15)."""
     write_info(place, StoreInfo("own", OWN, "/o", "/o/logs", "disk", 1, 1, 1))
     write_info(place, StoreInfo("a", OTHER, "/a", "/a/logs", "disk", 1, 1, 1))
-    paths = peer_logs(place, ["own", "a", "b", "c", "a/b"], SOURCE, OWN, {"b": "/b"})
+    paths = peer_logs(place, ["own", "a", "b", "c", "a/b"], SOURCE, Own(OWN, "own", tmp_path), {"b": "/b"})
     hexed = SOURCE.hex()
     assert [str(path) for path in paths[:2]] == [f"/a/logs/{hexed}", f"/b/logs/{hexed}"]
     assert len(paths) == 4, "c, and what can be no store's name"
