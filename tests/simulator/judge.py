@@ -386,7 +386,7 @@ class Judge:
         kind = self.shape.starts(life.session)
         limit = {"limited": newest - RECOVERED, "new": newest + 1, "chosen": life.chosen.get(source, 0)}[kind]
         if number <= limit:
-            life.skip = Skip(number, self.marks, known=life.session in self.joined)
+            life.skip = life.skipped = Skip(number, self.marks, known=life.session in self.joined)
             life.skip.acked = source in life.due  # it has had a message already
             self.skips[life.session].append(life.skip)
 

@@ -76,6 +76,10 @@ class ReceiverLife:
         """Source -> where the program wants to start."""
         self.skip: Skip | None = None
         """What its start has skipped, until the program has acknowledged that."""
+        self.skipped: Skip | None = None
+        """The same, for good."""
+        self.told_of_skip = False
+        """The program was."""
         self.deregistered = self.left = False
         self.ended_ns = 0
 

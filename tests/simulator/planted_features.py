@@ -95,6 +95,20 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
         ),
         Patch("engine/rules/receiver_registration.py", "return [said, *self._unify(now_ns)]", "return [said]"),
     ),
+    "a_live_ack_covers_what_is_to_be_recovered": (
+        Patch(
+            "engine/receiver/arrival_order.py",
+            "return live.ack if old.ack >= self.split else old.ack",
+            "return live.ack if max(old.ack, live.ack - 1) >= self.split else old.ack",
+        ),
+    ),
+    "nobody_is_told_what_a_start_has_skipped": (
+        Patch(
+            "engine/receiver/delivery_controller.py",
+            "if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:",
+            "if False:",
+        ),
+    ),
     "nothing_is_withheld": (
         Patch(PACER, "        return min(next_sqn, int(self._repository.item.ack_sqn))\n", "        return next_sqn\n"),
         Patch(

@@ -281,6 +281,8 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
             judge.told.lost(life, event.source, event.sequence_number, event.sequence_number)
+        case events.receiver.Skipped():
+            judge.told.skipped(life)
         case events.receiver.DeregistrationComplete():
             life.deregistered = True
         case events.receiver.UnrecoverableLossBurst():

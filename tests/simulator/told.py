@@ -63,6 +63,20 @@ class Told:
         life.losses.append(Loss(source, last if first is None else first, last, self._judge.marks))
         life.burst = max(life.burst, last) if first is None else life.burst
 
+    def skipped(self, life: ReceiverLife) -> None:
+        """The program is told what its start has skipped. It may be told before it hears of the start."""
+        world.note("skipped", life.process.name)
+        life.told_of_skip = True
+
+    def _untold_skip(self, life: ReceiverLife) -> bool:
+        """It has skipped what a receiver-paced source's stores keep for it, and nobody has said so."""
+        judge, skip = self._judge, life.skipped
+        if skip is None or life.told_of_skip or not skip.known or not self._shape.has("paced"):
+            return False
+        had, acked = judge.consumed[life.session], [each for each in judge.skips[life.session] if each.acked]
+        left = [each for each in judge.messages.values() if each.kept and skip.has(each) and each.mark not in had]
+        return any(not any(other.has(each) for other in acked if other is not skip) for each in left)
+
     def is_lost(self, mark: bytes) -> bool:
         """A receiver was told that nobody has this message. That counts as consumed, so it is acknowledged,
         and an acknowledgement is a confirmation (docs/semantics.md D.4, G.3)."""
@@ -251,6 +265,8 @@ class Told:
         for receiver in self._judge.receivers:
             if receiver.process.alive and receiver.untold():
                 return f"{receiver.process.name} was not told of {receiver.untold()}"
+            if receiver.process.alive and self._untold_skip(receiver):
+                return f"{receiver.process.name} was not told what its start has skipped"
         for life in self._judge.lives:
             if life.over and life.process.alive:
                 return f"{life.process.name} was never told that it is below its flight size"
