@@ -204,10 +204,10 @@ class Expiry:
         if not left:
             return
         states = [state_of(domain, name) for name in domain.store_names() if name != self._holdings.name]
-        for uuid in left:
-            if all(state is not None and all(source.uuid != uuid for source in state.sources) for state in states):
-                with contextlib.suppress(TurnHeldError):
-                    unlink_deregistered(domain, uuid)
+        elsewhere = {source.uuid for state in states if state is not None for source in state.sources}
+        for uuid in left - elsewhere if None not in states else ():
+            with contextlib.suppress(TurnHeldError):
+                unlink_deregistered(domain, uuid)
         if left & {item.uuid for item in domain.objects()}:
             self._left_s = time.monotonic() + LEFT_S
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from holdfast.cli.operate import deregister
 from holdfast.engine.client import context as context_module
 from holdfast.engine.log.stale_rings import StaleRings, unlink_deregistered
 from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.store import expiry
 from holdfast.engine.store.expiry import Expiry
 from holdfast.engine.tools.snapshot import ends
 
@@ -165,6 +167,47 @@ def test_a_ring_of_another_life_keeps_all_of_them(
         return left(there) == []
 
     until("the store has let go of the ring, too", is_gone)
+
+
+def test_what_another_store_keeps_is_read_once_for_all_that_is_left(
+    run_store: Callable[..., ThreadStore], there: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 left beside 10,000 kept were compared 10^8 times."""
+    look = Expiry._let_go_deregistered
+    no_look(monkeypatch)
+    store = run_store("a", "disk").store
+    run_store("b", "disk")
+    looked: list[bytes] = []
+    going: list[bytes] = []
+
+    class Kept:
+        """A source in the state of store b."""
+
+        def __init__(self, uuid: bytes) -> None:
+            self._uuid = uuid
+
+        @property
+        def uuid(self) -> bytes:
+            looked.append(self._uuid)
+            return self._uuid
+
+    uuids = [bytes([number]) * 16 for number in range(1, 5)]
+    rings = [SHM_DIR / there.stream_name(uuid, 1) for uuid in uuids]
+    for ring in rings:
+        ring.touch(mode=0o600)
+    try:
+        store.sources.left |= set(uuids)
+        state = SimpleNamespace(sources=[Kept(uuid) for uuid in uuids[:2]])
+        monkeypatch.setattr(expiry, "state_of", lambda *_: state)
+        monkeypatch.setattr(expiry, "unlink_deregistered", lambda _, uuid: going.append(uuid))
+        look(store._expiry)
+        assert (sorted(going), looked) == (uuids[2:], uuids[:2])
+        monkeypatch.setattr(expiry, "state_of", lambda *_: None)
+        look(store._expiry)
+        assert sorted(going) == uuids[2:], "of a store that cannot be read nobody knows what it keeps"
+    finally:
+        for ring in rings:
+            ring.unlink()
 
 
 def test_leaving_waits_for_the_answers_a_second_in_all(monkeypatch: pytest.MonkeyPatch, own_domain: str) -> None:
