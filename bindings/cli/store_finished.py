@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.control.forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from ..engine.control.request import FIRST, ask
@@ -19,6 +19,28 @@ __all__ = ["age_ns", "deregister_finished"]
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 BATCH_BYTES = 256 << 20
 """Of logs in one request, where it is more than one source: large files take a while to remove."""
+
+
+class _Stay(NamedTuple):
+    """Why a source stays that could go when it was looked at."""
+
+    why: str
+    alive: bool = False
+    """Somebody goes on with it, or has since."""
+    forgotten_at: tuple[str, ...] = ()
+    """Stores that had done it by then."""
+
+    @property
+    def is_failure(self) -> bool:
+        """A source that is alive is not finished, and nothing is amiss where all of its stores keep it."""
+        return not self.alive or bool(self.forgotten_at)
+
+    def __str__(self) -> str:
+        said = f"it came to life again: {self.why}" if self.alive else self.why
+        if not self.forgotten_at:
+            return said
+        said = f"{said}; store {', '.join(self.forgotten_at)} had forgotten it by then"
+        return f"{said}, and gets it again from the others, as after a loss of its log" if self.alive else said
 
 
 def age_ns(text: str) -> int:
@@ -44,12 +66,15 @@ def deregister_finished(
                 if each.keep:
                     kept += 1
                     say(f"kept {_named(each)}: {each.keep}; {_holds(each)}")
-                elif each.uuid in stays:
+                elif each.uuid not in stays:
+                    gone, size = gone + 1, size + each.bytes
+                    say(f"{_verb(dry_run)} {_named(each)}: {_holds(each)}")
+                elif stays[each.uuid].is_failure:
                     failed += 1
                     say(f"not deregistered everywhere: {_named(each)}: {stays[each.uuid]}", error=True)
                 else:
-                    gone, size = gone + 1, size + each.bytes
-                    say(f"{_verb(dry_run)} {_named(each)}: {_holds(each)}")
+                    kept += 1
+                    say(f"kept {_named(each)}: {stays[each.uuid]}")
     finally:
         domain.close()
     say(f"domain {domain.name}: {_verb(dry_run)} {gone} sources, {size:,} bytes; kept {kept}")
@@ -73,30 +98,37 @@ def _batches(found: Iterable[Candidate]) -> Iterator[list[Candidate]]:
         yield batch
 
 
-def _forget(domain: Domain, going: list[Candidate], timeout: float, *, force: bool) -> dict[str, str]:
+def _forget(domain: Domain, going: list[Candidate], timeout: float, *, force: bool) -> dict[str, _Stay]:
     """Why sources stay, by uuid. Others may have been waited for since they were looked at. So all of their
     stores say first whether anything has changed, and only then one after the other forgets."""
-    stays = changed(domain, going, force=force)
+    stays = {uuid: _Stay(why) for uuid, why in changed(domain, going, force=force).items()}
+    forgotten: dict[str, tuple[str, ...]] = {}
     for only_look in (True, False):
         for store in sorted({store for each in going for store in each.registration_ids}):
             asked = [each for each in going if store in each.registration_ids and each.uuid not in stays]
-            if asked:
-                stays |= _ask(domain, store, asked, timeout, force=force, only_look=only_look)
+            if not asked:
+                continue
+            said = _ask(domain, store, asked, timeout, force=force, only_look=only_look)
+            for uuid in [each.uuid for each in asked]:
+                if uuid in said:
+                    stays[uuid] = said[uuid]._replace(forgotten_at=forgotten.get(uuid, ()))
+                elif not only_look:
+                    forgotten[uuid] = *forgotten.get(uuid, ()), store
     return stays
 
 
 def _ask(
     domain: Domain, store: str, sources: list[Candidate], timeout: float, *, force: bool, only_look: bool
-) -> dict[str, str]:
+) -> dict[str, _Stay]:
     """What a store says of those that it keeps. Where it fails, what the others have of them stays: a source
     may live again there."""
     seen = [Finished(bytes.fromhex(each.uuid), each.incarnation, each.next, each.gone_ns) for each in sources]
     try:
         answer = ask(domain, store, ForgetFinished(FIRST, seen, force, only_look), timeout)
     except Error as error:
-        return {each.uuid: f"store {store}: {error}" for each in sources}
+        return {each.uuid: _Stay(f"store {store}: {error}") for each in sources}
     assert isinstance(answer, ForgotFinished)
-    return {uuid.hex(): why for uuid, why in answer.kept}
+    return {uuid.hex(): _Stay(why, uuid in answer.alive) for uuid, why in answer.kept}
 
 
 def _named(each: Candidate) -> str:

@@ -42,3 +42,5 @@ class ForgotFinished(msgspec.Struct, tag="forgot_finished", frozen=True):
     id: int
     kept: list[tuple[Uuid, str]]
     """Those that stay, and why."""
+    alive: list[Uuid] = []
+    """Of these, the ones that somebody goes on with, or has gone on with since they were looked at."""

@@ -95,12 +95,20 @@ class OperatorDesk:
         ringed = {item.uuid for item in self._holdings.domain.objects() if item.kind == "stream"}
         going: list[SourceState] = []
         kept: list[tuple[bytes, str]] = []
+        alive: list[bytes] = []
         for seen in {each.uuid: each for each in request.sources}.values():
             source = self._holdings.registry.source(seen.uuid)
             if source is None:
                 kept.append((seen.uuid, f"store {self._holdings.name} does not keep it any more"))
-            elif why := self._changed(seen, source, ringed) or ("" if request.owed else self._wanted(source)):
-                name = called(source.registration_id, source.session_id)
+                continue
+            name = called(source.registration_id, source.session_id)
+            if why := self._goes_on(seen, source, ringed):
+                alive.append(seen.uuid)
+            elif not source.is_shelved and self._holdings.repository(source.uuid) is None:
+                why = "has a log that cannot be opened"
+            elif not request.owed:
+                why = self._wanted(source)
+            if why:
                 kept.append((seen.uuid, f"{name} {why} at store {self._holdings.name}"))
             else:
                 going.append(source)
@@ -109,11 +117,11 @@ class OperatorDesk:
             self._sources.forget_all(going, names=self._is_only_here)
             for source, clients in zip(going, concerned, strict=True):
                 self._tell(source, clients)
-        return wire.ForgotFinished(request.id, kept)
+        return wire.ForgotFinished(request.id, kept, alive)
 
-    def _changed(self, seen: wire.Finished, source: SourceState, ringed: Set[bytes]) -> str:
-        """What is not as the operator has seen it; empty: all is. A source that somebody goes on with is
-        never finished."""
+    def _goes_on(self, seen: wire.Finished, source: SourceState, ringed: Set[bytes]) -> str:
+        """What is not as the operator has seen it, because somebody goes on with the source, or has done so
+        since; empty: nobody has."""
         holder = self._sources.holder(source)
         if holder is not None:
             return f"is held by process {holder.pid}"
@@ -121,8 +129,6 @@ class OperatorDesk:
             return "has begun anew, which nobody has looked at,"
         if source.uuid in ringed:
             return "has a ring again, which nobody has looked at,"
-        if not source.is_shelved and self._holdings.repository(source.uuid) is None:
-            return "has a log that cannot be opened"
         stored = self._holdings.held(source)
         if stored > seen.next:
             return f"has messages up to number {stored - 1}, which nobody has looked at,"

@@ -101,6 +101,8 @@ class _Look:
         self._files: list[StoreFiles] = snapshot.store_files(domain)
         self._seen = snapshot.take(domain)
         self._running = {row.name for row in self._seen.stores if row.state == "running" and not row.read_only}
+        self._older = {store.name for store in self._files if store.info is not None and store.info.ready is None}
+        """Of a release that forgets one source at a time, whatever has changed since somebody looked."""
         wanted = None if topic is None else topic.__eq__
         self._receivers: dict[str, list[ReceiverRow]] = {}
         for receiver in self._seen.receivers:
@@ -142,7 +144,10 @@ class _Look:
             return "no log of it can be read"
         if kept.away:
             return f"not all of its stores can be read: {', '.join(map(str, kept.away))}"
-        silent = sorted(self._concerned(row, kept) - self._running)
+        concerned = self._concerned(row, kept)
+        silent, older = sorted(concerned - self._running), sorted(concerned & self._older)
+        if older and not silent:
+            return f"store {', '.join(older)} runs, and is of an older release, which cannot be asked: upgrade it"
         return _silent(silent) if silent else ""
 
     def _concerned(self, row: SourceRow, kept: TopicSource) -> set[str]:

@@ -141,7 +141,7 @@ def seeds_wire() -> list[bytes]:
         wire.Deregister(1, "receiver", UUID, UUID, 3),
         wire.OperatorDeregister(1, 2, 3, True),
         wire.ForgetFinished(1, [wire.Finished(UUID, 2, 3, 4)], True, True),
-        wire.ForgotFinished(1, [(UUID, "why")]),
+        wire.ForgotFinished(1, [(UUID, "why")], [UUID]),
         wire.Mark(1, 2, [(3, 4), (5, 6)]),
         wire.Welcome(1, "a", UUID, "/d", 2, 3, 4),
         wire.SourceGranted(1, 2, UUID, 3, 4, True, [(1, 0)], peers={"b": 2}, lives=[1, 2]),

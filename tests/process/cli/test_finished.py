@@ -19,6 +19,7 @@ from holdfast.engine.control.forgetting import FINISHED_MAX, Finished, ForgetFin
 from holdfast.engine.control.request import ask
 from holdfast.engine.control.wire import Refused
 from holdfast.engine.errors import Error
+from holdfast.engine.log.reader import Block, Logs
 from holdfast.engine.memory.domain import SHM_DIR
 from holdfast.engine.tools import snapshot
 from holdfast.engine.tools.finished import Candidate, candidates
@@ -216,6 +217,17 @@ def not_forgotten(said: pytest.CaptureFixture[str], why: str) -> None:
     assert topics() == ["quotes"]
 
 
+def kept_alive(said: pytest.CaptureFixture[str], why: str) -> None:
+    """Nothing went, because the source came to life again: that is no failure."""
+    text = said.readouterr()
+    assert text.err == ""
+    assert text.out.startswith("kept topic 'quotes', RegID ")
+    assert ": it came to life again: " in text.out
+    assert why in text.out
+    assert text.out.endswith("deregistered 0 sources, 0 bytes; kept 1\n")
+    assert topics() == ["quotes"]
+
+
 def test_the_domain_is_looked_at_once_however_many_sources_go(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,8 +278,8 @@ def test_a_source_that_sends_between_the_look_and_the_request_stays(
     sent("1")
     received()
     after_the_look(monkeypatch, lambda: sent("2"))
-    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 1
-    not_forgotten(capsys, "has begun anew, which nobody has looked at, at store a")
+    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 0
+    kept_alive(capsys, "has begun anew, which nobody has looked at, at store a")
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -287,8 +299,44 @@ def test_a_source_that_is_held_again_since_the_look_stays_also_when_forced(
         until(lambda seen: [(row["alive"], row["stable"]) for row in seen["sources"]] == [(True, 1)])
 
     after_the_look(monkeypatch, again)
-    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 1
-    not_forgotten(capsys, " is held by process ")
+    assert deregister_finished("0s", None, SHORT, None, force=force, dry_run=False) == 0
+    kept_alive(capsys, " is held by process ")
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_source_that_comes_when_a_store_has_forgotten_it_loses_nothing_and_the_store_is_named(
+    run_store: Callable[..., ThreadStore], start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], lives: bool,
+) -> None:  # fmt: skip
+    """It registers with store a as with one that has lost its log: store b still has everything."""
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    sent("1", "2")
+    received(count=2)
+
+    def comes(domain: Domain, store: str, request: ForgetFinished, timeout: float) -> object:
+        if store == "b" and not request.only_look:
+            assert stores["a"].store.state.sources == []
+            if lives:
+                sender = start("send", "quotes", stdin=subprocess.PIPE)
+                assert sender.process.stdin is not None
+                sender.process.stdin.write(b"3\n")
+                sender.process.stdin.flush()
+                until(lambda seen: [(row["alive"], row["stable"]) for row in seen["sources"]] == [(True, 2)])
+            else:
+                sent("3")
+        return ask(domain, store, request, timeout)
+
+    monkeypatch.setattr(store_finished, "ask", comes)
+    assert deregister_finished("0s", None, SHORT, None, force=False, dry_run=False) == 1
+    not_forgotten(capsys, "; store a had forgotten it by then, and gets it again from the others, ")
+    until(lambda seen: [[at["stable"] for at in row["stores"]] for row in seen["sources"]] == [[2, 2]])
+    for store in stores.values():
+        (kept,) = store.store.state.sources
+        logs, block = Logs([str(store.store.logs / kept.uuid.hex())]), Block()
+        assert [number for number in range(4) if logs.read(number, block)] == [0, 1, 2], "each store has all of it"
+        logs.close()
+    with hf.Context(session_id=9) as ctx:
+        assert take(ctx.receiver("quotes"), 3) == [0, 1, 2]
 
 
 def test_a_source_that_has_a_receiver_since_the_look_stays(

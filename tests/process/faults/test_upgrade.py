@@ -15,11 +15,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+from support.command_line import SHORT, Program, run, stat
 from support.workers import until
 
+from holdfast.cli import store_finished
+from holdfast.cli.store_finished import deregister_finished
 from holdfast.engine.log.check import check_store
+from holdfast.engine.memory.domain import Domain
 from holdfast.engine.native.core import lib
+from holdfast.engine.tools.finished import candidates
 from perf.released import NoHistoryError, released
 
 if TYPE_CHECKING:
@@ -238,3 +244,26 @@ def test_the_old_version_refuses_a_new_directory_and_changes_nothing(system: Sys
     assert content(head.parent) == before
     role.start(None)
     system.goes_on()
+
+
+def test_finished_sources_of_a_store_that_was_not_upgraded_stay_and_the_command_says_so(
+    old: Path, start: Callable[..., Program], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """0.1.0 forgets one source at a time, whatever has come since somebody looked. And it hangs up at what it
+    does not know: it was said not to run."""
+    store = start("store", "run", "--name", "a", "--dir", str(tmp_path / "a"), PYTHONPATH=str(old))
+    assert store.line("stderr").startswith("store a is ready: ")
+    assert run("send", "quotes", stdin=b"1\n")[0] == 0
+    until("it is stored", lambda: [row["state"] for row in stat()["sources"]] == ["stored"])
+    finished = "store", "deregister", "--finished", "--older-than", "0s", "--force"
+    for words in (("--dry-run",), ()):
+        code, out, err = run(*finished, *words)
+        assert (code, err) == (0, "")
+        assert ": store a runs, and is of an older release, which cannot be asked: upgrade it; " in out
+    found = candidates(domain := Domain(own_domain), 0, None, force=True)
+    domain.close()
+    monkeypatch.setattr(store_finished, "candidates", lambda *_, **__: [msgspec.structs.replace(found[0], keep="")])
+    assert deregister_finished("0s", None, SHORT, None, force=True, dry_run=False) == 1
+    assert "store a runs, and hangs up at this request: it is of an older release" in capsys.readouterr().err
+    assert [row["topic"] for row in stat()["sources"]] == ["quotes"]

@@ -41,22 +41,29 @@ def own(own_domain: str) -> Iterator[Domain]:
 @pytest.fixture
 def answers(own: Domain) -> Iterator[Callable[..., list[wire.Request]]]:
     """Makes a store ``a`` that answers each request with the next of these packets, and hangs up after the
-    last; what it got."""
+    last; what it got. ``again``: the next connection gets these. Then it is dead."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(os.fspath(own.socket_path("a")))
     listener.listen()
     threads: list[threading.Thread] = []
 
-    def begin(*packets: list[wire.Answer]) -> list[wire.Request]:
+    def begin(*packets: list[wire.Answer], again: tuple[list[wire.Answer], ...] = ()) -> list[wire.Request]:
         got: list[wire.Request] = []
 
-        def run() -> None:
+        def serve(packets: tuple[list[wire.Answer], ...], *, last: bool) -> None:
             client, _ = listener.accept()
             with client:
                 for packet in packets:
                     got.append(wire.decode_request(client.recv(wire.PACKET_MAX)))
                     for answer in packet:
                         client.send(wire.encode(answer))
+                if last:
+                    listener.close()
+
+        def run() -> None:
+            serve(packets, last=not again)
+            if again:
+                serve(again, last=True)
 
         threads.append(threading.Thread(target=run))
         threads[-1].start()
@@ -129,6 +136,16 @@ def test_a_store_that_dies_before_it_answers_does_not_run(
     answers(*packets)
     with pytest.raises(NotRegisteredError, match="does not run"):
         ask(own, "a", REQUEST, LONG)
+
+
+def test_a_store_that_hangs_up_at_a_request_and_lives_is_of_an_older_release(
+    own: Domain, answers: Callable[..., list[wire.Request]]
+) -> None:
+    """0.1.0 does so with a request that it does not know."""
+    answers([WELCOME], [], again=([WELCOME],))
+    with pytest.raises(Error, match="store a runs, and hangs up at this request: it is of an older release") as older:
+        ask(own, "a", REQUEST, LONG)
+    assert older.value.hint == "stop store a, start it by the release of this command, and ask again"
 
 
 def test_a_store_that_stands_still_is_waited_for_as_long_as_is_said(own: Domain) -> None:

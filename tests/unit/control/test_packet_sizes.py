@@ -108,7 +108,7 @@ EACH: list[Any] = [
     wire.Deregistered(ID, MOST),
     wire.OperatorDeregister(ID, U32, U32, True),
     wire.ForgetFinished(ID, [wire.Finished(UUID, MOST, MOST, MOST)] * wire.FINISHED_MAX, True, True),
-    wire.ForgotFinished(ID, [(UUID, LONG)] * wire.FINISHED_MAX),
+    wire.ForgotFinished(ID, [(UUID, LONG)] * wire.FINISHED_MAX, [UUID] * wire.FINISHED_MAX),
     wire.Expelled(UUID),
     wire.Exclude(ID, names(1)[0], MOST),
     wire.Excluded(ID, [(TOPIC, U32, MOST)] * wire.EXCLUDED_MAX),
