@@ -111,7 +111,7 @@ def _group(picture: snapshot.Snapshot) -> RenderableType:
 
     if not picture.sources and not picture.stores and not picture.waiting:
         return f"domain {picture.domain}: nothing is here"
-    shown = [row for row in picture.receivers if row.alive or row.session_id]
+    shown = [row for row in picture.receivers if row.alive or row.session_id or not row.known]
     gone = len(picture.receivers) - len(shown)
     columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
     sources, more = _folded(picture.sources)
@@ -154,8 +154,9 @@ def _source(row: snapshot.SourceRow) -> Sequence[str]:
 
 
 def _receiver(row: snapshot.ReceiverRow) -> Sequence[str]:
+    state = "live" if row.alive else "gone" if row.known else "gone, no store knows it"
     return (
-        row.topic, "live" if row.alive else "gone", _session(row.session_id), str(row.ack), str(row.lag),
+        row.topic, state, _session(row.session_id), str(row.ack), str(row.lag),
         str(row.delivered), str(row.redelivered), str(row.lapped), _pid(row.pid, row.alive),
     )  # fmt: skip
 

@@ -70,6 +70,12 @@ static inline uint32_t hf_add_u32(volatile uint32_t *p, uint32_t value)
     return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }
 
+/* The value before. */
+static inline uint32_t hf_or_u32(volatile uint32_t *p, uint32_t bits)
+{
+    return __atomic_fetch_or(p, bits, __ATOMIC_SEQ_CST);
+}
+
 /* 1: *p was `expected` and is now `desired`. Never fails spuriously. */
 static inline int hf_cas_u64(volatile uint64_t *p, uint64_t expected, uint64_t desired)
 {

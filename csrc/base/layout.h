@@ -154,15 +154,17 @@ enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROL
 /* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
  * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does
  * not have any more. SKIPPED: a receiver-paced receiver has started at `position`, behind its ack, and has acknowledged nothing
- * since. FULL: there is no room for this store's log. EPHEMERAL: nobody goes on with this receiver's ack once it has ended. */
+ * since. FULL: there is no room for this store's log. EPHEMERAL: nobody goes on with this receiver's ack once it has ended.
+ * DEREGISTERED: the receiver has asked its stores to forget it, or the last of them has done so; a claim takes the flag off. A line
+ * without it that no store knows is owed what it lacks: a store may have lost its state. Releases before 0.2.0 do not set it. */
 enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8, HF_LINE_SKIPPED = 16, HF_LINE_FULL = 32,
-                    HF_LINE_EPHEMERAL = 64 };
+                    HF_LINE_EPHEMERAL = 64, HF_LINE_DEREGISTERED = 128 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. One writer at a time: the participant whose process `owner` names. A line changes hands by a
  * compare-and-swap of `owner`, under the board's `claimer`, and only when it is 0 or its process is dead; then the new owner
  * writes the whole line. A crash leaves the line as it was: its ack stays readable. heartbeat_ns, flags and counters are
- * advisory, and written from Python by plain stores. */
+ * advisory, and written from Python by plain stores. HF_LINE_DEREGISTERED alone is set by others, too (hf_board_mark). */
 struct hf_board_line {
     uint64_t owner;           /*   0  process token | claim count (process.h); 0 = nobody: never used, or released */
     uint64_t state;           /*   8  enum hf_line_state, stored last (release) */

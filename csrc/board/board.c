@@ -220,14 +220,14 @@ static int64_t find_unused(const struct hf_board *board)
 }
 
 /* Nobody goes on with what it says, once its owner has ended. */
-static int is_ephemeral(const struct hf_board_line *line)
+static int is_for_nobody(const struct hf_board_line *line)
 {
     struct hf_board_line copy;
     copy_words(line, &copy); /* as in same_participant */
-    return copy.role == HF_ROLE_RECEIVER && (copy.flags & HF_LINE_EPHEMERAL) != 0;
+    return copy.role == HF_ROLE_RECEIVER && (copy.flags & (HF_LINE_EPHEMERAL | HF_LINE_DEREGISTERED)) != 0;
 }
 
-/* A line that may change hands: of an ephemeral receiver, else any; the longest silent. Each candidate is tested once. */
+/* A line that may change hands: of an ephemeral or deregistered receiver, else any; the longest silent. Each candidate is tested once. */
 static int64_t find_silent(const struct hf_board *board, int domain_fd)
 {
     uint8_t tested[HF_BOARD_LINES] = {0};
@@ -237,7 +237,7 @@ static int64_t find_silent(const struct hf_board *board, int domain_fd)
         uint64_t oldest_ns = UINT64_MAX;
         for (int64_t i = 0; i < HF_BOARD_LINES; i++) {
             uint64_t heartbeat = hf_load_relaxed_u64(&board->lines[i].heartbeat_ns);
-            int ephemeral = is_ephemeral(&board->lines[i]);
+            int ephemeral = is_for_nobody(&board->lines[i]);
             int sooner = ephemeral != first ? ephemeral : heartbeat < oldest_ns;
             if (!tested[i] && (oldest == NOBODY || sooner)) {
                 oldest = i;
@@ -391,6 +391,29 @@ int64_t hf_board_bury(struct hf_map *map, int domain_fd)
         }
     }
     return count;
+}
+
+int64_t hf_board_mark(struct hf_map *map, int domain_fd, int64_t index, uint64_t since_ns)
+{
+    HF_ENTER(map);
+    struct hf_board_line *line = hf_board_line_at(map, index);
+    if (line == NULL || !map->writable) {
+        return HF_USAGE;
+    }
+    int64_t status = hf_process_join(domain_fd); /* as in hf_board_claim */
+    if (status == HF_OK) {
+        status = take_turn(board_of(map), domain_fd, hf_process_claim(), NULL);
+    }
+    if (status != HF_OK) {
+        return status;
+    }
+    int same = hf_load_relaxed_u32(&line->role) == HF_ROLE_RECEIVER &&
+               hf_load_relaxed_u64(&line->since_ns) == since_ns && hf_load_relaxed_u64(&line->state) != HF_LINE_FREE;
+    if (same) {
+        hf_or_u32(&line->flags, HF_LINE_DEREGISTERED);
+    }
+    end_turn(board_of(map));
+    return same;
 }
 
 /* The range is empty while it changes: a reader loads to_sqn, from_sqn and to_sqn again. Whoever sees the new from_sqn

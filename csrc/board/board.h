@@ -2,7 +2,7 @@
  * know (stability, confirmation, pins) it reads.
  *
  * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was
- * released or whose owner is proved dead: of an ephemeral receiver first, then the longest silent. Claims of one board take turns (hf_board.claimer), so that
+ * released or whose owner is proved dead: of an ephemeral or deregistered receiver first, then the longest silent. Claims of one board take turns (hf_board.claimer), so that
  * one participant cannot get two lines. Only `owner` is compare-and-swapped; the details follow, and `state` is stored last. A
  * claimer that dies in between is dead, so the next one takes its turn and its line. Positions (ack, position, range, counters)
  * survive a re-claim by the same uuid, role and level, and are reset for any other.
@@ -44,6 +44,11 @@ int64_t hf_board_release(struct hf_map *board, int64_t index);
  * as it is; ACTIVE with owner 0 reads as dead. Takes no turn: one compare-and-swap of the dead owner's word wins. Number of
  * lines, or HF_FORKED, HF_USAGE. */
 int64_t hf_board_bury(struct hf_map *board, int domain_fd);
+/* Sets HF_LINE_DEREGISTERED in a receiver's line, as long as it is the one that was claimed at since_ns: in its own turn, so that no
+ * claim runs meanwhile, and the mark meets no later participant. The owner, if it lives, may undo that by a plain store at the
+ * same time: then the line says less. 1, 0 where the line is another one by now, or HF_AGAIN as hf_board_claim, HF_FORKED,
+ * HF_USAGE, HF_ERRNO - errno. */
+int64_t hf_board_mark(struct hf_map *board, int domain_fd, int64_t index, uint64_t since_ns);
 /* NULL: no such line, or a forked child. */
 struct hf_board_line *hf_board_line_at(struct hf_map *board, int64_t index);
 /* Copies all lines with state != FREE into out (capacity n), each consistent in owner, identity and range; one that changes

@@ -14,6 +14,7 @@ from ..errors import TurnHeldError, UsageError
 from ..events import receiver as receiver_events
 from ..events import source as source_events
 from ..events.info import NoFlags
+from ..memory.deregistered_lines import mark_deregistered, receiver_lines
 from ..memory.domain import unlink_source
 from ..memory.mapping import UnpublishedError, attach_board, read_lines
 from ..native.core import CData, ffi, lib
@@ -21,7 +22,7 @@ from . import wire
 from .refusals import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from ..memory.domain import Domain
     from ..rules.source_registration import SourceRegistration
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister", "close_for_good",
+    "mark_own_lines",
 ]  # fmt: skip
 
 RETRY_NS = 1_000_000_000
@@ -49,6 +51,13 @@ def close_for_good(stream: CData) -> None:
     header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(stream).base)
     header.flags |= lib.HF_STREAM_DEREGISTERED
     lib.hf_source_close(stream)
+
+
+def mark_own_lines(domain: Domain, source: bytes, uuids: Set[bytes], session_id: int) -> None:
+    """The board says first that this receiver asks its stores to forget it: nobody is to take its line for
+    one that its stores have lost. Where a store keeps it still, that counts."""
+    lines = receiver_lines(domain, source)
+    mark_deregistered(domain, source, [each for each in lines if any(each.is_of(one, session_id) for one in uuids)])
 
 
 class Deregistration:

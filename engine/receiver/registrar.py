@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..control import wire
-from ..control.deregistration import ReceiverDeregistration
+from ..control.deregistration import ReceiverDeregistration, mark_own_lines
 from ..control.refusals import refusal_of
 from ..control.waits import Wait
 from ..events import info as callbacks
 from ..events import receiver as events
 from ..log.info_file import read_info
 from ..memory.sri import Sri
+from ..native.core import lib
 from ..native.runtime import os, secrets, time
 from ..rules import registration as reg
 from ..rules.receiver_registration import REGISTERED, ReceiverRegistration
@@ -275,6 +276,9 @@ class Registrar:
             text = f"store {store.name} serves what it has and records nothing: {store.answer.unrecorded}"
             controller.tell(events.RegistrationError(controller.topic, controller.source, text, store.name))
         controller.found_logs()
+        if controller.board is not None and self.deregistration is None and self._receiver.context.fence is None:
+            # The last store that knew it may have forgotten it by its operator's word; this one knows it.
+            lib.hf_board_line_at(controller.board.handle, controller.line).flags &= ~lib.HF_LINE_DEREGISTERED
 
     def _refused(self, index: int, refusal: reg.Refusal) -> None:
         if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again
@@ -450,6 +454,8 @@ class Registrar:
             self._controller.uuid, self._controller.topic, self._controller.source, self._controller.tell, links, names
         )
         answers = {index: store.answer for index, store in enumerate(every) if store.answer is not None}
+        uuids = {answer.uuid for answer in answers.values()}
+        mark_own_lines(self._receiver.context.domain, self._controller.uuid, uuids, self.session_id)
         self.deregistration.start(answers)
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:

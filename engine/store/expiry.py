@@ -19,6 +19,7 @@ from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
 from . import news
 from .clients import Reader
+from .forgotten_lines import mark_forgotten
 from .owed import Needed
 from .registry import called, source_called
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..native.core import CData
     from ..rules.proxy_source import Change
     from .clients import Clients
+    from .forgotten_lines import Gone
     from .holdings import Holdings
     from .receivers import ReceiverDesk
     from .sources import SourceDesk
@@ -80,6 +82,8 @@ class Expiry:
         # proxy.
         self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
         self._unsent_s = self.due_s
+        self._forgotten: dict[bytes, list[Gone]] = {}
+        """Receivers whose lifetime is over, by source, and whose lines nobody has marked yet."""
         self._left_s = 0.0
         """What deregistered sources have left is not looked at before."""
 
@@ -112,6 +116,9 @@ class Expiry:
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, now)
             self._let_rest(source, lines, now.monotonic_ns)
+        if self._forgotten:
+            forgotten, self._forgotten = self._forgotten, {}
+            mark_forgotten(holdings, forgotten)
         kept = holdings.registry.uuids
         self.needed.tell()
         self._tell_proxies(self.proxies.keep(kept))
@@ -338,6 +345,7 @@ class Expiry:
             _log.info("%s: gone for its lifetime", where)
             self._absences.forget(key)
             self._receivers.forget(source, receiver)
+            self._forgotten.setdefault(source.uuid, []).append((receiver.uuid, receiver.session_id))
             return False
         changed = gone_ns != receiver.gone_ns
         receiver.gone_ns = gone_ns

@@ -17,6 +17,7 @@ from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
 from . import acks, news
 from .clients import Key
+from .forgotten_lines import forgotten_line, mark_forgotten
 from .registry import called
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class OperatorDesk:
             return self._deregister_source(request, source)
         receiver = next((r for r in source.receivers if r.registration_id == request.receiver_registration_id), None)
         if receiver is None:
+            again = self._deregister_again(request, source)
+            if again is not None:
+                return again
             known = ", ".join(str(each.registration_id) for each in source.receivers) or "none"
             text = (
                 f"RegID {request.receiver_registration_id} is no receiver of RegID {request.registration_id} at store"
@@ -159,11 +163,20 @@ class OperatorDesk:
         concerned = [client for client in self._concerned(source) if key in client.holds]
         proposals = [client.holds[key].proposal for client in concerned]  # a receiver object is known by them
         self._receivers.forget(source, receiver)
+        mark_forgotten(self._holdings, {source.uuid: [(receiver.uuid, receiver.session_id)]})
         for proposal in proposals:
             self._clients.expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
+
+    def _deregister_again(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer | None:
+        """A receiver that this store does not know any more, and of which a line is left that says so to
+        nobody. None: there is none, or another store knows it."""
+        line = forgotten_line(self._holdings, source, request.receiver_registration_id)
+        if line is None or not mark_forgotten(self._holdings, {source.uuid: [(line.uuid, line.session_id)]}):
+            return None
+        return wire.Deregistered(request.id, source.clamp(line.ack, line.ack_stream))
 
     def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:
         """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it

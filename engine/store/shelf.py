@@ -27,8 +27,8 @@ from ..errors import Error
 from ..log.info_file import read_info
 from ..log.stale_rings import unlink_unused
 from ..log.timestamps import first_kept
-from ..memory.mapping import attach_board, read_lines
-from ..native.core import lib
+from ..memory.mapping import UnpublishedError, attach_board, read_lines
+from ..native.core import CData, ffi, lib
 from ..native.runtime import time
 from . import acks
 from .news import called
@@ -197,7 +197,7 @@ class Shelf:
         if others and (source.receivers or not all(map(self._runs, others))):
             return
         try:
-            if others and _has_receivers(holdings.domain, source.uuid):
+            if _has_receivers(holdings.domain, source, alone=not others):
                 return
             unlink_unused(holdings.domain, source.uuid, kept=True)
         except (OSError, Error) as error:  # `holdfast gc` finds it
@@ -208,14 +208,24 @@ class Shelf:
         return info is not None and info.alive(self._holdings.domain) == 1
 
 
-def _has_receivers(domain: Domain, uuid: bytes) -> bool:
-    """A receiver is on the board of this source, or was and may come again. Raises Error, OSError."""
+def _has_receivers(domain: Domain, source: SourceState, *, alone: bool) -> bool:
+    """A receiver is on the board of this source, or was and may come again. ``alone``: it is no other store's
+    source, so the board says nothing more of those that the state knows. Raises Error, OSError."""
     try:
-        with attach_board(domain, uuid, writable=False) as board:
+        with attach_board(domain, source.uuid, writable=False) as board:
             views = [view for view in read_lines(board, domain, test=True) if view.line.role == lib.HF_ROLE_RECEIVER]
-            return any(view.alive != 0 or not view.line.flags & lib.HF_LINE_EPHEMERAL for view in views)
-    except FileNotFoundError:
+    except (FileNotFoundError, UnpublishedError):
         return False
+    over = lib.HF_LINE_EPHEMERAL | lib.HF_LINE_DEREGISTERED
+    awaited = [view.line for view in views if not view.line.flags & over]
+    if alone:
+        awaited = [line for line in awaited if not _knows(source, line)]
+    return bool(awaited) or any(view.alive != 0 for view in views)
+
+
+def _knows(source: SourceState, line: CData) -> bool:
+    uuid, session = bytes(ffi.buffer(line.uuid)), int(line.session_id)
+    return any(each.uuid == uuid or 0 < each.session_id == session for each in source.receivers)
 
 
 def _is_over(repository: Repository, *, patient: bool) -> bool:

@@ -117,7 +117,7 @@ class _Look:
 
     def _candidate(self, row: SourceRow) -> Candidate:
         receivers = self._receivers.get(row.uuid, [])
-        owed = tuple(f"{_called(each)} lacks {each.lag:,} numbers" for each in receivers if each.lag)
+        owed = tuple(_lacks(each) for each in receivers if each.lag)
         kept = self._kept.get(row.uuid)
         oldest, following = (kept.oldest, kept.any_next) if kept is not None else (row.next, row.next)
         gone = self._gone(row) if oldest == following else 0
@@ -208,6 +208,11 @@ def _called(receiver: ReceiverRow) -> str:
     if receiver.session_id:
         return f"session {receiver.session_id:#x}"
     return f"receiver {receiver.registration_id} without a session"
+
+
+def _lacks(receiver: ReceiverRow) -> str:
+    lacks = f"{_called(receiver)} lacks {receiver.lag:,} numbers"
+    return lacks if receiver.known else f"{lacks} (no store knows it)"
 
 
 def _taken(log: str) -> int:

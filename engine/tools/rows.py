@@ -75,6 +75,9 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     """Times that the ring overtook it."""
     pid: int
     alive: bool
+    known: bool = True
+    """False: it is dead, nobody has deregistered it, and no store that can be read knows it. A store may have
+    lost its state, or have gone back to an older one: what the receiver lacks counts as owed."""
 
 
 class StoreRow(msgspec.Struct, frozen=True):

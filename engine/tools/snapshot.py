@@ -174,7 +174,7 @@ class _Line:
         self.registration_id = int(line.registration_id)
         self.delivered, self.redelivered, self.lapped = int(line.delivered), int(line.redelivered), int(line.lapped)
         self.is_dead = view.alive == 0
-        self.is_over = self.is_dead and bool(line.flags & lib.HF_LINE_EPHEMERAL)
+        self.is_over = self.is_dead and bool(line.flags & (lib.HF_LINE_EPHEMERAL | lib.HF_LINE_DEREGISTERED))
         """It has ended, and nobody goes on with it."""
         self.ack = int(line.ack)
         if kept is not None:  # a BEGIN that it has not seen yet may have voided what it acknowledged
@@ -185,13 +185,9 @@ class _Source:
     """One source identity, put together from its rings, its board and the stores' files."""
 
     def __init__(
-        self, domain: Domain, uuid: bytes, objects: list[ObjectName], keepers: Keepers, notes: list[Nameless],
-        *, complete: bool,
-    ) -> None:  # fmt: skip
-        """``complete``: the states of all stores can be read, and say who has registered."""
+        self, domain: Domain, uuid: bytes, objects: list[ObjectName], keepers: Keepers, notes: list[Nameless]
+    ) -> None:
         self.uuid, self.keepers = uuid, keepers
-        self.is_known = bool(keepers) and complete
-        """Whoever has registered with it is in the state of a store."""
         newest = max((kept for _, kept in keepers), key=lambda kept: kept.incarnation, default=None)
         self.topic = newest.topic if newest else ""
         self.session_id = newest.session_id if newest else 0
@@ -305,17 +301,20 @@ class _Source:
 
     def receivers(self) -> list[ReceiverRow]:
         """Those on the board, and those that only a store remembers (after a reboot). Of ephemeral ones that
-        have ended, those that a store keeps for a lifetime. One that is dead, and that no store keeps, was
-        deregistered."""
+        have ended, and of those that were deregistered, the ones that a store keeps. Of a session that a
+        store knows nothing counts that an earlier life has left on another line."""
         source = self.topic, self.uuid.hex(), next(iter(self.declared.values()), 0)
         rows: dict[bytes, ReceiverRow] = {}
         kept_for = {known.uuid for _, kept in self.keepers for known in kept.receivers}
+        sessions = {known.session_id for _, kept in self.keepers for known in kept.receivers} - {0}
         for line in self.lines:
-            is_over = line.is_over or (line.is_dead and self.is_known)
-            if line.role == lib.HF_ROLE_RECEIVER and not (is_over and line.uuid not in kept_for):
+            is_kept = line.uuid in kept_for
+            is_over = not is_kept and (line.is_over or (line.is_dead and line.session_id in sessions))
+            if line.role == lib.HF_ROLE_RECEIVER and not is_over:
+                is_known = is_kept or not line.is_dead or not self.declared
                 rows[line.uuid] = ReceiverRow(
                     *source, line.registration_id, line.session_id, line.name, line.ack - 1, max(0, self.next - line.ack),
-                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive,
+                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive, is_known,
                 )  # fmt: skip
         for _, kept in self.keepers:
             for known in kept.receivers:
@@ -350,10 +349,6 @@ class _Look:
         for store in self.stores:
             for source in store.listed.sources if store.listed is not None else ():
                 self.keepers.setdefault(source.uuid, []).append((store, source))
-        # A store whose disk is read-only writes down nobody who registers.
-        self._complete = all(
-            store.listed is not None and store.info is not None and not store.info.read_only for store in self.stores
-        )
         self.uuids = self.keepers.keys() | ringed
         self.notes: dict[bytes, list[Nameless]] = {}
         for note in nameless(domain):
@@ -361,8 +356,7 @@ class _Look:
 
     def source(self, uuid: bytes) -> _Source:
         keepers = self.keepers.get(uuid, [])
-        objects, notes = self.objects.get(uuid, []), self.notes.get(uuid, [])
-        return _Source(self.domain, uuid, objects, keepers, notes, complete=self._complete)
+        return _Source(self.domain, uuid, self.objects.get(uuid, []), keepers, self.notes.get(uuid, []))
 
     def shelved(self, uuid: bytes) -> SourceRow | None:
         """Of a source that is over, by the states of its stores alone, for there may be thousands. None where

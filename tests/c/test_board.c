@@ -132,7 +132,7 @@ static void lines_of_a_dead_process_are_reused_and_those_of_a_stopped_one_are_no
     check_close(&ready);
 }
 
-static void ephemeral_lines_go_before_those_of_who_may_come_again(void)
+static void lines_that_nobody_goes_on_with_go_before_those_of_who_may_come_again(void)
 {
     fresh();
     for (uint64_t i = 0; i < HF_BOARD_LINES; i++) {
@@ -140,16 +140,18 @@ static void ephemeral_lines_go_before_those_of_who_may_come_again(void)
         who.flags = i == 20 || i == 30 ? HF_LINE_EPHEMERAL : 0;
         CHECK_EQ(claim(&who, NULL), i);
     }
-    int64_t released[] = {10, 30, 20};
-    for (int i = 0; i < 3; i++) {
+    int64_t released[] = {10, 30, 20, 40};
+    for (int i = 0; i < 4; i++) {
         CHECK_EQ(hf_board_release(board, released[i]), HF_OK);
         hf_board_line_at(board, released[i])->heartbeat_ns = (uint64_t)i + 1;
     }
     hf_board_line_at(board, 5)->flags = HF_LINE_EPHEMERAL; /* it lives */
+    CHECK_EQ(hf_board_mark(board, domain, 40, hf_board_line_at(board, 40)->since_ns), 1);
     CHECK_EQ(claim_number(1000), 30);
     CHECK_EQ(claim_number(1001), 20);
-    CHECK_EQ(claim_number(1002), 10);
-    CHECK_EQ(claim_number(1003), HF_FULL);
+    CHECK_EQ(claim_number(1002), 40); /* deregistered */
+    CHECK_EQ(claim_number(1003), 10);
+    CHECK_EQ(claim_number(1004), HF_FULL);
 }
 
 static void buried_lines_name_nobody_and_keep_what_they_say(void)
@@ -248,6 +250,44 @@ static void run_race(struct race *race)
         check_killed(pids[i], SIGKILL);
     }
     check_close(&ready);
+}
+
+static void a_mark_meets_the_claim_that_it_is_for_and_the_next_claim_takes_it_off(void)
+{
+    fresh();
+    CHECK_EQ(claim_number(1), 0);
+    CHECK_EQ(claim_number(2), 1);
+    struct hf_board_line *line = hf_board_line_at(board, 1);
+    uint64_t since = line->since_ns;
+    CHECK_EQ(hf_board_release(board, 1), HF_OK);
+    line->flags = HF_LINE_EXPLICIT;
+    CHECK_EQ(hf_board_mark(board, domain, 1, since + 1), 0);
+    CHECK_EQ(line->flags, HF_LINE_EXPLICIT);
+    CHECK_EQ(hf_board_mark(board, domain, 1, since), 1);
+    CHECK_EQ(line->flags, HF_LINE_EXPLICIT | HF_LINE_DEREGISTERED);
+    CHECK_EQ(hf_board_line_at(board, 0)->flags, 0);
+    CHECK_EQ(claim_number(2), 1);
+    CHECK_EQ(line->flags, 0);
+    CHECK_EQ(hf_board_mark(board, domain, 1, since), 0); /* it came back meanwhile */
+    CHECK_EQ(line->flags, 0);
+    line->role = HF_ROLE_STORE;
+    CHECK_EQ(hf_board_mark(board, domain, 1, line->since_ns), 0);
+    CHECK_EQ(hf_board_mark(board, domain, 2, 0), 0); /* never used */
+    CHECK_EQ(hf_board_line_at(board, 2)->flags, 0);
+    CHECK_EQ(hf_board_mark(board, domain, HF_BOARD_LINES, 0), HF_USAGE);
+    CHECK_EQ(hf_board_mark(bells, domain, 0, 0), HF_USAGE);
+    CHECK_EQ(shared()->claimer, 0);
+}
+
+/* A living process has the turn for as long as it likes. */
+static void nobody_marks_while_it_is_anothers_turn(void)
+{
+    fresh();
+    CHECK_EQ(claim_number(1), 0);
+    shared()->claimer = hf_process_token() | 1;
+    CHECK_EQ(hf_board_mark(board, domain, 0, hf_board_line_at(board, 0)->since_ns), HF_AGAIN);
+    CHECK_EQ(hf_board_line_at(board, 0)->flags, 0);
+    shared()->claimer = 0;
 }
 
 static void no_two_claimers_get_the_same_line(void)
@@ -374,8 +414,10 @@ int main(void)
     RUN(participant_that_comes_back_finds_its_line_and_positions);
     RUN(unused_lines_go_first_then_the_longest_silent);
     RUN(lines_of_a_dead_process_are_reused_and_those_of_a_stopped_one_are_not);
-    RUN(ephemeral_lines_go_before_those_of_who_may_come_again);
+    RUN(lines_that_nobody_goes_on_with_go_before_those_of_who_may_come_again);
     RUN(buried_lines_name_nobody_and_keep_what_they_say);
+    RUN(a_mark_meets_the_claim_that_it_is_for_and_the_next_claim_takes_it_off);
+    RUN(nobody_marks_while_it_is_anothers_turn);
     RUN(no_two_claimers_get_the_same_line);
     RUN(exactly_one_claimer_gets_a_given_participants_line);
     RUN(claimer_killed_anywhere_blocks_nobody_and_loses_no_ack);

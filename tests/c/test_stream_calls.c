@@ -204,6 +204,8 @@ static void claim_where_nobody_can_join(void *maps)
     CHECK_EQ(hf_bell_claim(bells, domain), HF_ERRNO - EMFILE);
     fault_at(OPENAT, 1, EMFILE);
     CHECK_EQ(hf_board_claim(board, domain, &who, NULL), HF_ERRNO - EMFILE);
+    fault_at(OPENAT, 1, EMFILE);
+    CHECK_EQ(hf_board_mark(board, domain, 0, 0), HF_ERRNO - EMFILE);
     CHECK(fault_over());
 }
 
@@ -310,6 +312,7 @@ static void use_in_child(void *maps)
     CHECK_EQ(hf_board_copy(board, 0, &line), HF_FORKED);
     CHECK_EQ(hf_board_read(board, domain, 1, &view, 1), HF_FORKED);
     CHECK_EQ(hf_board_claim(board, domain, &who, NULL), HF_FORKED);
+    CHECK_EQ(hf_board_mark(board, domain, 0, 0), HF_FORKED);
     CHECK_EQ(hf_bell_claim(bells, domain), HF_FORKED);
     CHECK(hf_board_line_at(board, 0) == NULL);
     hf_board_wake_slow(board, bells);

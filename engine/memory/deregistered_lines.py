@@ -1,0 +1,75 @@
+"""A receiver that was deregistered, on the board of its source: its line is marked there
+(HF_LINE_DEREGISTERED).
+
+A line that nobody marked, and that no store knows, is of a receiver whose store has lost its state, or has
+gone back to an older one. What it lacks is owed. So a line is looked at first. Whoever marks it then makes
+sure that it is over. At last only the line that was looked at is marked: the receiver may be back meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import Error
+from ..native.core import ffi, lib
+from .mapping import UnpublishedError, attach_board, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..native.core import CData
+    from .domain import Domain
+
+__all__ = ["ReceiverLine", "mark_deregistered", "receiver_lines"]
+
+
+class ReceiverLine(NamedTuple):
+    """One claim of a line."""
+
+    place: int
+    """Index of the line."""
+    since_ns: int
+    uuid: bytes
+    session_id: int
+    registration_id: int
+    ack: int
+    ack_stream: int
+    is_dead: bool
+    is_marked: bool
+
+    def is_of(self, uuid: bytes, session_id: int) -> bool:
+        """It is this receiver's, or an earlier life of its session has left it."""
+        return self.uuid == uuid or (self.is_dead and 0 < self.session_id == session_id)
+
+
+def receiver_lines(domain: Domain, source: bytes) -> list[ReceiverLine]:
+    """Those of a source's receivers; empty where there is no board, or none that can be read."""
+    try:
+        with attach_board(domain, source, writable=False) as board:
+            views = read_lines(board, domain, test=True)
+    except (FileNotFoundError, UnpublishedError, Error):
+        return []
+    return [_line(view) for view in views if view.line.role == lib.HF_ROLE_RECEIVER]
+
+
+def _line(view: CData) -> ReceiverLine:
+    line = view.line
+    return ReceiverLine(
+        int(view.index), int(line.since_ns), bytes(ffi.buffer(line.uuid)), int(line.session_id),
+        int(line.registration_id), int(line.ack), int(line.ack_stream), view.alive == 0,
+        bool(line.flags & lib.HF_LINE_DEREGISTERED),
+    )  # fmt: skip
+
+
+def mark_deregistered(domain: Domain, source: bytes, lines: Iterable[ReceiverLine]) -> None:
+    """Marks those that are still claimed as they were. One that cannot be marked now says less than it could:
+    what its receiver lacks counts as owed."""
+    marked = list(lines)
+    if not marked:
+        return
+    try:
+        with attach_board(domain, source) as board:
+            for line in marked:
+                lib.hf_board_mark(board.handle, domain.fd, line.place, line.since_ns)
+    except (FileNotFoundError, UnpublishedError, Error):
+        return

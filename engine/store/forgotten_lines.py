@@ -1,0 +1,86 @@
+"""A receiver that no store of its source knows any more, because an operator or a lifetime made the last one
+forget it: that store marks its line on the board (HF_LINE_DEREGISTERED). The store's control thread.
+
+Each store forgets first, and then looks at the others' states. So of two that forget at the same time one at
+least sees that both have. Where a state cannot be read, or does not say who registers, nothing is marked.
+What the receiver lacks counts as owed then, until an operator gives it up. A crash between the two leaves the
+same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..log.info_file import read_info
+from ..log.sight import state_of
+from ..memory.deregistered_lines import mark_deregistered, receiver_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ..log.state_file import SourceState, State
+    from ..memory.deregistered_lines import ReceiverLine
+    from .holdings import Holdings
+
+__all__ = ["Gone", "forgotten_line", "mark_forgotten"]
+
+Gone = tuple[bytes, int]
+"""uuid and session ID of a receiver that this store has forgotten."""
+
+
+def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Iterable[Gone]]) -> bool:
+    """By source. Marks their lines, where no store knows them; False: nothing was marked.
+
+    The lines are looked at before the states: a receiver that is back is on a claim of its own.
+    """
+    lines: dict[bytes, list[ReceiverLine]] = {}
+    for source, receivers in gone.items():
+        wanted = list(receivers)
+        found = [each for each in receiver_lines(holdings.domain, source) if any(each.is_of(*one) for one in wanted)]
+        if found:
+            lines[source] = found
+    if not lines:
+        return False
+    states = list(_states(holdings, lines))
+    if None in states:
+        return False
+    known = {name for state in states if state is not None for name in _receivers(state)}
+    marked = False
+    for source, found in lines.items():
+        over = [each for each in found if known.isdisjoint({(source, each.uuid), (source, each.session_id)})]
+        mark_deregistered(holdings.domain, source, over)
+        marked |= bool(over)
+    return marked
+
+
+def forgotten_line(holdings: Holdings, source: SourceState, registration_id: int) -> ReceiverLine | None:
+    """A dead receiver's line with this RegID that is not marked, and that this store does not know: it was
+    killed when it had forgotten the receiver, or has gone back to an older state."""
+    for line in receiver_lines(holdings.domain, source.uuid):
+        if line.registration_id == registration_id and line.is_dead and not line.is_marked:
+            return line
+    return None
+
+
+def _receivers(state: State) -> Iterator[tuple[bytes, bytes | int]]:
+    for source in state.sources:
+        for receiver in source.receivers:
+            yield source.uuid, receiver.uuid
+            if receiver.session_id:
+                yield source.uuid, receiver.session_id
+
+
+def _states(holdings: Holdings, sources: Iterable[bytes]) -> Iterator[State | None]:
+    """Of this store, of all others of the domain, and of those on the sources' record; None: it cannot be
+    read, or says not who has registered. Not of those that the operator has given up."""
+    domain, names = holdings.domain, set(holdings.domain.store_names())
+    for source in map(holdings.registry.source, sources):
+        if source is not None:
+            names |= {*source.stores, *source.others}
+    yield holdings.state
+    for name in sorted(names - set(holdings.state.excluded)):
+        info = read_info(domain, name)
+        if info is None or info.read_only:
+            yield None
+        elif info.uuid != holdings.state.uuid:
+            yield state_of(domain, name)

@@ -1,0 +1,229 @@
+"""A dead receiver that no store knows: its line on the board says whether it was deregistered
+(HF_LINE_DEREGISTERED). Else its stores have lost it, and what it lacks is owed (docs/semantics.md F.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.command_line import run, stat
+from support.receiving import SHORT, source, take
+from support.shelved_logs import shelve_at_once
+from support.workers import until
+
+import holdfast as hf
+from holdfast.cli.operate import deregister
+from holdfast.engine.memory.deregistered_lines import receiver_lines
+from holdfast.engine.store import expiry
+from holdfast.engine.store.forgotten_lines import mark_forgotten
+from holdfast.engine.tools.finished import candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import ReceiverState
+
+SESSION = 7
+SOON = {"receiver-state-lifetime": 50, "receiver-activity-timeout": 20, "source-check-interval": 5}
+
+
+@pytest.fixture
+def ctx() -> Iterator[hf.Context]:
+    with hf.Context() as made:
+        yield made
+
+
+def reads_one(session: int = SESSION) -> None:
+    assert run("recv", "quotes", "--count", "1", "--session", str(session))[0] == 0
+
+
+def rows() -> list[tuple[int, int, bool]]:
+    """Session, lag and whether a store knows it, of each receiver."""
+    return [(row["session_id"], row["lag"], row["known"]) for row in stat()["receivers"]]
+
+
+def owed(ctx: hf.Context) -> tuple[str, ...]:
+    (found,) = candidates(ctx.domain, 0, None, force=False)
+    return found.owed
+
+
+def receiver_of(store: ThreadStore) -> ReceiverState:
+    (kept,) = store.store.state.sources
+    (receiver,) = kept.receivers
+    return receiver
+
+
+def forget_at(store: ThreadStore) -> None:
+    """The operator's command."""
+    (kept,) = store.store.state.sources
+    name = store.store.config.name
+    assert deregister(name, kept.registration_id, receiver_of(store).registration_id, False, SHORT, None) == 0
+
+
+def marks(ctx: hf.Context, store: ThreadStore) -> list[bool]:
+    (kept,) = store.store.state.sources
+    return [line.is_marked for line in receiver_lines(ctx.domain, kept.uuid)]
+
+
+def with_older_state(
+    run_store: Callable[..., ThreadStore], store: ThreadStore, deed: Callable[[], object]
+) -> ThreadStore:
+    """``deed`` is done, and then the store's state is restored from a copy that was made before."""
+    directory, name = store.store.directory.path, store.store.config.name
+    store.stop()
+    copies = {path: path.read_bytes() for path in directory.glob("state.*")}
+    store = run_store(name, "disk")
+    deed()
+    store.stop()
+    for path, content in copies.items():
+        path.write_bytes(content)
+    return run_store(name, "disk")
+
+
+def two_messages(ctx: hf.Context, *stores: str) -> hf.Source:
+    src = source(ctx, ume_store_name=[f"{name}:0:0" for name in stores])
+    src.wait_registered(SHORT)
+    for text in (b"1", b"2"):
+        src.wait_stable(src.send(text), timeout=SHORT)
+    return src
+
+
+def test_what_a_receiver_is_owed_that_its_store_has_lost_is_seen_and_keeps_the_source(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    """The state was restored from a backup. It was taken for deregistered, and the source went."""
+    store = run_store("a", "disk")
+    src = two_messages(ctx, "a")
+    store = with_older_state(run_store, store, reads_one)
+    assert store.store.state.sources[0].receivers == []
+    assert rows() == [(SESSION, 1, False)]
+    assert "gone, no store knows it" in run("stat")[1]
+    src.close()
+    until("it is stored", lambda: [row["state"] for row in stat()["sources"]] == ["stored"])
+    assert owed(ctx) == ("session 0x7 lacks 1 numbers (no store knows it)",)
+    finished = "store", "deregister", "--finished", "--older-than", "0s"
+    assert ": session 0x7 lacks 1 numbers (no store knows it); " in run(*finished)[1]
+    assert len(stat()["sources"]) == 1
+    assert run(*finished, "--force")[0] == 0
+    assert stat()["sources"] == []
+
+
+def test_the_board_of_a_source_that_is_over_stays_for_a_receiver_that_its_store_has_lost(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    src = two_messages(ctx, "a")
+    store = with_older_state(run_store, store, reads_one)
+    shelve_at_once(monkeypatch)
+    src.close()
+    until("it is shelved", lambda: store.store.state.sources[0].is_shelved)
+    assert rows() == [(SESSION, 1, False)]
+
+
+def test_a_receiver_that_its_operator_has_deregistered_is_gone_when_its_last_store_has_forgotten_it(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    stores = [run_store(name, "disk") for name in "ab"]
+    two_messages(ctx, "a", "b")
+    reads_one()
+    forget_at(stores[0])
+    assert (marks(ctx, stores[0]), rows()) == ([False], [(SESSION, 1, True)]), "store b knows it"
+    forget_at(stores[1])
+    assert (marks(ctx, stores[0]), rows()) == ([True], [])
+    reads_one()
+    assert (marks(ctx, stores[0]), rows()) == ([True, False], [(SESSION, 1, True)]), "its next life has another line"
+    for store in stores:
+        forget_at(store)
+    assert (marks(ctx, stores[0]), rows()) == ([True, True], [])
+
+
+def test_a_living_receiver_that_is_granted_anew_takes_the_mark_off(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    """Its operator has deregistered it, and the store has not kept that in mind over its restart."""
+    store = run_store("a", "disk")
+    two_messages(ctx, "a")
+    with hf.Context(session_id=SESSION) as other, other.receiver("quotes") as rcv:
+        assert take(rcv) == [0]
+        source_id = store.store.state.sources[0].registration_id
+        number = receiver_of(store).registration_id
+        assert deregister("a", source_id, number, True, SHORT, None) == 0
+        assert marks(ctx, store) == [True]
+        assert [(session, known) for session, _, known in rows()] == [(SESSION, True)], "it lives"
+        store.stop()
+        store = run_store("a", "disk")
+        until("it is granted anew", lambda: bool(store.store.state.sources[0].receivers))
+        until("its line says so", lambda: marks(ctx, store) == [False])
+
+
+def test_a_store_that_cannot_be_read_may_know_a_receiver(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, tmp_path: Path
+) -> None:
+    """Then nothing is marked; and when it can be read, the command settles it, given again."""
+    stores = [run_store(name, "disk") for name in "ab"]
+    two_messages(ctx, "a", "b")
+    reads_one()
+    forget_at(stores[1])
+    stores[1].stop()
+    (tmp_path / "store-b").rename(tmp_path / "away")
+    number = receiver_of(stores[0]).registration_id
+    shown = stat()["receivers"][0]["registration_id"]
+    forget_at(stores[0])
+    assert (marks(ctx, stores[0]), rows()) == ([False], [(SESSION, 1, False)])
+    (kept,) = stores[0].store.state.sources
+    again = "store", "deregister", "a", "--source", str(kept.registration_id), "--receiver", str(shown)
+    code, _, err = run(*again)
+    assert (code, f"RegID {shown} is no receiver of RegID" in err) == (2, True), number
+    (tmp_path / "away").rename(tmp_path / "store-b")
+    code, out, _ = run(*again)
+    assert (code, out.endswith(" deregistered; it had acknowledged up to number 0\n")) == (0, True)
+    assert (marks(ctx, stores[0]), rows()) == ([True], [])
+    assert run(*again)[0] == 2, "it is settled"
+
+
+def test_a_receiver_that_deregisters_has_said_so_on_its_line(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    store = run_store("a", "disk")
+    two_messages(ctx, "a")
+    with hf.Context(session_id=SESSION) as other, other.receiver("quotes") as rcv:
+        assert take(rcv) == [0]
+        rcv.deregister()
+        until("the store forgets it", lambda: not store.store.state.sources[0].receivers)
+        assert marks(ctx, store) == [True]
+    assert rows() == []
+
+
+def test_a_receiver_whose_lifetime_is_over_is_gone_at_the_last_of_its_stores(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    stores = [run_store(name, "disk", **SOON) for name in "ab"]
+    two_messages(ctx, "a", "b")
+    reads_one()
+    until("both forget it", lambda: not any(each.store.state.sources[0].receivers for each in stores))
+    until("the last one says so", lambda: marks(ctx, stores[0]) == [True])
+    assert rows() == []
+
+
+@pytest.mark.parametrize("lifetime", [False, True])
+def test_a_store_that_is_killed_before_the_mark_leaves_what_counts_as_owed(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, lifetime: bool
+) -> None:
+    monkeypatch.setattr(expiry, "mark_forgotten", lambda *_: False)
+    monkeypatch.setattr("holdfast.engine.store.operator.mark_forgotten", lambda *_: False)
+    store = run_store("a", "disk", **(SOON if lifetime else {}))
+    two_messages(ctx, "a")
+    reads_one()
+    if lifetime:
+        until("it forgets it", lambda: not store.store.state.sources[0].receivers)
+    else:
+        forget_at(store)
+    assert rows() == [(SESSION, 1, False)]
+    monkeypatch.setattr("holdfast.engine.store.operator.mark_forgotten", mark_forgotten)
+    (kept,) = store.store.state.sources
+    shown = stat()["receivers"][0]["registration_id"]
+    assert deregister("a", kept.registration_id, shown, False, SHORT, None) == 0
+    assert rows() == []
