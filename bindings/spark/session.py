@@ -5,9 +5,9 @@ It lives in the process that Spark keeps for the query's source, from the first 
 end of that process. Spark does not always say when that is; then the process's death frees the session, and
 the next run takes it over.
 
-A refusal is an error of the query: two queries with one session would acknowledge each other's messages.
-Anything else (a store that is down, for example) is not: acknowledgements are cumulative, and count when the
-stores are back.
+A refusal that lasts is an error of the query: two queries with one session would acknowledge each other's
+messages. Anything else (a store that is down, or whose disk is full) is not: acknowledgements are cumulative,
+and count when the stores are back. It is logged once.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Session:
         """What was acknowledged."""
         self._refused: tuple[Exception, float, float] | None = None
         """What a store says, since when, and when it last did (monotonic, seconds)."""
+        self._trouble = ""
+        """What was said last of what passes."""
 
     def join(self, sources: set[bytes]) -> None:
         """Registers with these sources (uuids), as far as their stores answer: the rest follows in the
@@ -66,7 +68,7 @@ class Session:
 
         Raises:
             RegIdInUseError: another process holds the session, and has held it for HELD_S.
-            RegistrationError: the stores refuse for another reason.
+            RegistrationError: the stores refuse for another reason that lasts.
         """
         new = sources - self._joined
         self.receiver.choose(new)
@@ -78,6 +80,7 @@ class Session:
                 since, before = now, len(missing)
             patience = (SLOW_S if self.receiver.pending else STORES_S) if new else 0
             waits = self._is_refused(missing, now)
+            self._say_trouble()
             if not missing or (not waits and now >= since + patience):
                 break
             time.sleep(LOOK_S)
@@ -100,6 +103,14 @@ class Session:
         elif self._refused is not None and (not missing or now >= self._refused[2] + ASKED_AGAIN_S):
             self._refused = None
         return self._refused is not None
+
+    def _say_trouble(self) -> None:
+        trouble = self.receiver.trouble()
+        if trouble and trouble != self._trouble:
+            _log.warning(
+                "session %#x: acknowledgements wait, and are tried again: %s", self.context.session_id, trouble
+            )
+            self._trouble = trouble
 
     def acknowledge(self, below: Mapping[bytes, int]) -> None:
         """Everything below these numbers is durable: uuid of a source -> number. Never raises, never goes

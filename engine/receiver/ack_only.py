@@ -150,8 +150,8 @@ class AckOnlyReceiver(Receiver):
             )
 
     def refusal(self, sources: Collection[bytes]) -> Exception | None:
-        """Why a store refuses the registration with one of ``sources`` for as long as nothing changes, or why
-        it failed.
+        """Why a store refuses the registration with one of ``sources`` however often it is asked, or why it
+        failed for good.
 
         Raises nothing; a RegIdInUseError names the process that holds the session.
         """
@@ -159,8 +159,15 @@ class AckOnlyReceiver(Receiver):
             if self._failure is not None:
                 return self._failure
             said = [refusal for uuid in sources if uuid in self._all and (refusal := self._all[uuid].refusal())]
-            lasting = [refusal for refusal in said if refusal.code != "unknown_source"]
+            lasting = [refusal for refusal in said if refusal.lasts]
             return refusal_error(lasting[0]) if lasting else None
+
+    def trouble(self) -> str:
+        """What keeps it from registering with a source, and passes: it is tried again. Empty: nothing
+        does."""
+        with self.context.turning():
+            found = (cast("AckController", each).hindrance() for each in self._all.values())
+            return next(filter(None, found), self.finished.trouble)
 
     def new_controller(self, found: Found) -> DeliveryController:
         """Driver: without a feed."""

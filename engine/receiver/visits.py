@@ -11,19 +11,24 @@ is not acknowledged meanwhile. Whoever reads does so without a registration, so 
 
 A visit is over when every store that has told of the source has granted: those that come later would not
 learn of the acknowledgement. One that comes to nothing, because stores are away, ends when the others have
-answered, and is made again when another store tells of the source.
+answered, and is made again when another store tells of the source. A store that is linked, and does not
+answer or refuses for now, is visited again after a registration interval; each time twice as late, because
+the others open their logs for it, too.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..native.runtime import time
 from . import finished_source
 from .ack_controller import AckController
 from .finished import Finished, ReaderPort
 from .leaving import IDLE_MAX, Leaving, may_be_left
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .delivery_controller import DeliveryController
     from .finished import _Said
 
@@ -31,7 +36,8 @@ __all__ = ["VisitLeaving", "Visits"]
 
 
 HANGS_NS = 60_000_000_000
-"""So long a store that is linked has to answer: there may be much that it does, or its disk hangs."""
+"""So long a store that is linked has to answer: there may be much that it does, or its disk hangs. And it is
+visited again so late at most."""
 
 
 class AckPort(ReaderPort, Protocol):
@@ -51,6 +57,10 @@ class _Visit(NamedTuple):
     """What was to be acknowledged then."""
     stores: frozenset[str]
     """Those that have granted, or had their time to."""
+    silent: frozenset[str] = frozenset()
+    """Of these, those that had it in vain."""
+    times: int = 0
+    """How often in a row some had."""
 
 
 class Visits(Finished):
@@ -63,6 +73,21 @@ class Visits(Finished):
         self._nameless = False  # it is there to be known
         self._acks = receiver
         self._visits: dict[bytes, _Visit] = {}
+        self._again: dict[bytes, int] = {}
+        """When the silent ones of a visit are visited again."""
+        self.trouble = ""
+        """What kept it from acknowledging at its last visit."""
+        self._until: dict[bytes, int] = {}
+        """Sources where it acknowledges -> until when stores that have not granted are waited for."""
+
+    def turn(self, now_ns: int, all_said: Callable[[], bool]) -> None:
+        """As Finished."""
+        for uuid in [uuid for uuid, due_ns in self._again.items() if now_ns >= due_ns]:
+            del self._again[uuid]
+            visit = self._visits[uuid]
+            self._visits[uuid] = visit._replace(stores=visit.stores - visit.silent)
+            self.consider(uuid)
+        super().turn(now_ns, all_said)
 
     def consider(self, uuid: bytes) -> None:
         """There may be something to acknowledge."""
@@ -87,23 +112,36 @@ class Visits(Finished):
         """It keeps its place until it is left: so few are registered at a time."""
         assert isinstance(controller, AckController)
         if not self._receiver.knows(controller.uuid) or controller.failure is not None or controller.watch.ring:
+            self._until.pop(controller.uuid, None)
             return False
         if controller.ready:
+            self.trouble = ""
+            self._until.setdefault(controller.uuid, now_ns + finished_source.STANDS_NS)
             return may_be_left(controller)
         if not _comes_to_nothing(controller, now_ns - since_ns):
             return True
+        hindrance = controller.hindrance()
         for link, request in controller.leave_requests():  # a grant that is on its way goes astray
             link.ask(request, _ignore)
         self._note(controller)
+        self.trouble = hindrance
         self._receiver.let_go(controller)
         return False
 
     def _note(self, controller: AckController) -> None:
         """It was there."""
-        said = self._said.get(controller.uuid)
-        names = granted(controller) | (said.over.keys() if said is not None else set())
+        uuid, has = controller.uuid, granted(controller)
+        said, before = self._said.get(uuid), self._visits.get(uuid)
+        told = set(said.over) if said is not None else set()
         incarnation = max(controller.begun[0], said.found.incarnation if said is not None else 0)
-        self._visits[controller.uuid] = _Visit(incarnation, self._wanted(controller.uuid), frozenset(names))
+        silent = told if controller.trouble else told - has
+        times = before.times + 1 if silent and before is not None else bool(silent)
+        self._visits[uuid] = _Visit(incarnation, self._wanted(uuid), frozenset(has | told), frozenset(silent), times)
+        self._until.pop(uuid, None)
+        self._again.pop(uuid, None)
+        if silent:
+            first_ns = self._receiver.options.ume_registration_interval * 1_000_000
+            self._again[uuid] = time.monotonic_ns() + min(first_ns << min(times - 1, 16), max(first_ns, HANGS_NS))
 
     def leave(self, controller: DeliveryController) -> None:
         """As Finished."""
@@ -139,9 +177,17 @@ class Visits(Finished):
 
     @property
     def pending(self) -> int:
-        """Visits that are due, or have begun and are not where they acknowledge."""
-        begun = [each for each, _ in self._open if isinstance(each, AckController) and not each.ready]
+        """Visits that are due, or have begun and are not where every store hears what they acknowledge. A
+        quorum would do for the next life. To a store that has not heard the source stays owed, as long as the
+        others cannot be read (docs/semantics.md A.4)."""
+        now_ns = time.monotonic_ns()
+        begun = [each for each, _ in self._open if isinstance(each, AckController) and not self._is_heard(each, now_ns)]
         return len(self._queue) + len(begun)
+
+    def _is_heard(self, controller: AckController, now_ns: int) -> bool:
+        """By every store that says that the source is over, or those that are not there had their time."""
+        late = now_ns >= self._until.get(controller.uuid, now_ns + 1)
+        return controller.ready and (late or self.are_granted(controller))
 
 
 class VisitLeaving(Leaving):
@@ -172,9 +218,9 @@ class VisitLeaving(Leaving):
 
 
 def _comes_to_nothing(controller: AckController, waited_ns: int) -> bool:
-    """Too few stores are there. One that refuses is asked again, and whoever reads hears of that."""
+    """Too few stores are there. One that refuses for good is asked again, and whoever reads hears of that."""
     refusal = controller.refusal()
-    if waited_ns < finished_source.STANDS_NS or (refusal is not None and refusal.code != "unknown_source"):
+    if waited_ns < finished_source.STANDS_NS or (refusal is not None and refusal.lasts):
         return False
     silent = refusal is None and any(each.link.up and each.answer is None for each in controller.registrar.stores)
     return not silent or waited_ns >= HANGS_NS

@@ -3,6 +3,7 @@ session."""
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from support.receiving import send, source, until
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
 from holdfast.engine.memory.domain import Domain
+from holdfast.engine.store.receivers import ReceiverDesk
 from holdfast.engine.tools import snapshot
 from holdfast.spark import session as session_module
 from holdfast.spark.offsets import as_offset
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
     from holdfast.spark.stream_reader import StreamReader
+
+
+SAID = "acknowledgements wait, and are tried again: store a failed to do this: [Errno 28] no room of the test"
 
 
 @pytest.fixture
@@ -212,6 +217,33 @@ def test_stores_that_are_down_never_end_a_query(
     query.commit(passed(end))
     assert query.latestOffset(passed(end), ALL) == end
     run_store(kind="disk")
+    until("acknowledged", lambda: acks() == [6])
+
+
+def test_a_store_whose_disk_is_full_never_ends_a_query(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """It refuses, and grants when there is room; that is said once."""
+    monkeypatch.setattr(session_module, "STORES_S", 0.0)
+    monkeypatch.setattr(session_module, "HELD_S", 0.0)
+    run_store(kind="disk")
+    source(ctx, 6)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room of the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReceiverDesk, "_record", full)
+        query = reader(session=SESSION)
+        start = query.initialOffset()
+        end = query.latestOffset(passed(start), ALL)
+        assert read(query, start, end) == list(range(6))
+        until("it is said", lambda: query.latestOffset(passed(end), ALL) == end and SAID in caplog.text)
+        for _ in range(20):
+            assert query.latestOffset(passed(end), ALL) == end
+    assert caplog.text.count(SAID) == 1
+    query.commit(passed(end))
     until("acknowledged", lambda: acks() == [6])
 
 

@@ -59,3 +59,15 @@ def test_a_machine_that_waits_always_says_for_whom() -> None:
     for groups in (Groups((3,), (0, 0, 0)), Groups((1,), (0, 0)), Groups((1, 1), (0, 1))):
         machine = SourceRegistration(groups, 1, "majority", bytes(16))
         assert machine.why("abc").removeprefix("waiting for ")
+
+
+@pytest.mark.parametrize(
+    ("code", "lasts"),
+    [("reg_id_in_use", True), ("session_mismatch", True), ("deregistered", True), ("other_source", True)]
+    + [
+        (code, False)
+        for code in ("failed", "busy", "read_only", "unusable_log", "unknown_source", "of a later version")
+    ],
+)
+def test_what_asking_again_does_not_change(code: str, lasts: bool) -> None:
+    assert refusal_of(wire.Refused(1, code, "no"), "a").lasts is lasts
