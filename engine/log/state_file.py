@@ -32,7 +32,7 @@ from ..native.runtime import os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..rules.exclusions import OVER_MAX, Said
-from ..rules.reconcile import BEGINS_MAX, Table, after_begin, void_from
+from ..rules.reconcile import BEGINS_MAX, Table, after_begin, newest_table, void_from
 from .store_directory import writing
 
 if TYPE_CHECKING:
@@ -222,6 +222,18 @@ class SourceState(msgspec.Struct, omit_defaults=True):
         self.lost_below = min(self.lost_below, clamp)
         self.incarnation, self.start_sqn = table[-1]
         self.begins = list(table)
+
+    def meet(self, begins: Table) -> bool:
+        """Its log was opened; ``begins``: what that knows, empty if there is no log. False: the log is to
+        learn what is known here."""
+        if not begins:  # a memory store after a reboot, or its logs were removed: more is known here
+            self.learner |= self.incarnation > 0
+        elif newest_table([self.begins, begins]) != tuple(self.begins):  # killed between the log's BEGIN and the state
+            self.take(begins)
+        elif begins[-1] != self.begins[-1]:  # it was set back: what is void by now counts for nothing
+            self.learner = True
+            return False
+        return True
 
     def clamp(self, ack: int, incarnation: int) -> int:
         """An ack stored under ``incarnation``, as it stands now: below the start of every one since."""

@@ -28,7 +28,7 @@ from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, ffi, lib
 from ..native.runtime import os, threading, time
 from ..native.status import check
-from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, tells_void, void_from
+from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, tells_void, void_from
 from ..rules.reports import Seen, farthest, known_views, names_of, right_table
 from ..rules.resting import Resting
 from . import news
@@ -86,18 +86,16 @@ class Repository:
         self.looking: Walk | None = None  # into the peers' logs
         try:
             view = log_view(path)
+            if not source.meet(view.begins if view is not None else ()):
+                self._adopt(self.table)
         except Error:
             self.close()
             raise
+        self.lost_below = source.lost_below
         if self.unsure:
             tell(self.called, path, self.info)
             source.learner = True
             self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
-        if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
-            source.learner |= source.incarnation > 0
-        elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
-            source.take(view.begins)
-            self.lost_below = source.lost_below
 
     def _open(self, config: CData) -> CData:
         """``struct hf_log *`` of the log, which is made if there is none."""

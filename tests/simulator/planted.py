@@ -226,7 +226,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     ),
     "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
     "an_empty_memory_log_votes": (
-        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
+        Patch("engine/log/state_file.py", "            self.learner |= self.incarnation > 0\n", "            pass\n"),
     ),
     "an_ack_is_not_clamped": (
         Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),

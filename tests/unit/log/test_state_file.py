@@ -438,3 +438,22 @@ def test_a_slot_that_the_disk_does_not_give_is_not_passed_over(
     monkeypatch.setattr(state_file, "read_regular", fails)
     with pytest.raises(OSError, match=f"state.{slot}"):
         StateFile(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("begins", "agrees", "kept", "learns"),
+    [
+        ((), True, [(1, 0), (3, 5)], True),
+        (((1, 0), (3, 5)), True, [(1, 0), (3, 5)], False),
+        (((1, 0), (3, 5), (4, 9)), True, [(1, 0), (3, 5), (4, 9)], False),
+        (((1, 0),), False, [(1, 0), (3, 5)], True),
+    ],
+    ids=["no log", "the same", "killed before the state was saved", "set back"],
+)
+def test_what_a_source_makes_of_what_its_log_knows(
+    begins: tuple[tuple[int, int], ...], agrees: bool, kept: list[tuple[int, int]], learns: bool
+) -> None:
+    source = SourceState(bytes(16), "quotes", 7, 0)
+    source.take(((1, 0), (3, 5)))
+    assert source.meet(begins) is agrees
+    assert (source.begins, source.learner) == (kept, learns)

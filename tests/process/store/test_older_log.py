@@ -1,0 +1,71 @@
+"""A log that knows less than its store's state: its directory was restored from an older copy. The store
+counts as held what the log has by the BEGINs of the state, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kept_messages import kept
+from support.receiving import options, send, until
+from support.shelved_logs import kept as state_of
+from support.three_stores import everywhere
+
+import holdfast as hf
+from holdfast.engine.log.state_file import StateFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SENT = 10
+BEGAN = 5
+
+
+def began_since(directory: Path) -> None:
+    """Another incarnation began at BEGAN, as the state has it."""
+    file = StateFile(directory)
+    state = file.load()
+    assert state is not None
+    (source,) = state.sources
+    source.take((*source.begins, (source.begins[-1][0] + 1, BEGAN)))
+    file.save(state)
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_it_holds_no_number_that_the_state_has_for_void(
+    run_store: Callable[..., ThreadStore], own_domain: str, kind: str
+) -> None:
+    store = run_store("a", kind)
+    with hf.Context() as ctx, ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        uuid = src.uuid
+        send(src, SENT)
+    store.stop()
+    began_since(store.store.directory.path)
+    store = run_store("a", kind)
+    holdings, source = store.store.holdings, state_of(store, uuid)
+    repository = holdings.ensure_repository(source)
+    view = holdings.drain_thread(repository.view)
+    assert (view.begins, view.next_sqn) == (tuple(source.begins), BEGAN)
+    assert source.learner, "it has no say before it has caught up"
+    assert len(kept(store)) == BEGAN
+    until("it reads nothing that is not there", lambda: repository.catch_up is None)
+
+
+def test_it_catches_up_from_where_its_numbers_count(run_store: Callable[..., ThreadStore], own_domain: str) -> None:
+    """Else it would ask its peers for what comes behind the void numbers, and could append none of it."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    given = options(ume_session_id=1, ume_store_name=list("abc"))
+    with hf.Context() as ctx, ctx.source("quotes", options=given) as src:
+        everywhere(src)
+        uuid = src.uuid
+        send(src, SENT)
+    stores["b"].stop()
+    began_since(stores["b"].store.directory.path)
+    holdings = run_store("b", "disk").store.holdings
+    repository = holdings.ensure_repository(next(each for each in holdings.state.sources if each.uuid == uuid))
+    held = holdings.drain_thread(lambda: repository.catch_up.held if repository.catch_up else repository.next_sqn)
+    assert held == BEGAN
