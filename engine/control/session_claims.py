@@ -21,6 +21,7 @@ import msgspec
 from ..errors import RegIdInUseError, TurnHeldError
 from ..native.core import lib
 from ..native.runtime import os, time
+from .waits import Wait
 from .wire import U32, UNDECODABLE
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..memory.domain import Domain
+    from .waits import WaitFile
 
 __all__ = ["Refused", "SessionClaims", "dead_claims"]
 
@@ -70,7 +72,7 @@ class Refused(NamedTuple):
     def text(self, session_id: int) -> str:
         """What an event says."""
         what = f"topic {self.name[1:]!r}" if self.name.startswith("/") else f"source {self.name}"
-        said = f"session {session_id:#x} is in use by a different receiver of {what} (pid {self.pid})"
+        said = f"session ID {session_id:#x} is in use by a different receiver of {what} (pid {self.pid})"
         return f"{said}; {RegIdInUseError.hint}"
 
 
@@ -78,13 +80,17 @@ class SessionClaims:
     """What one receiver claims, see the module. The context's thread, or under ``Context.turning``.
 
     Args:
+        waits: shows to other processes who waits.
         session_id: 0: nothing is claimed.
         who: names the receiver's object.
         refused: is told once of each holder of each name.
     """
 
-    def __init__(self, domain: Domain, session_id: int, who: bytes, refused: Callable[[Refused], object]) -> None:
-        self._domain, self._session_id, self._who, self._refused = domain, session_id, who.hex(), refused
+    def __init__(
+        self, domain: Domain, waits: WaitFile, session_id: int, who: bytes, refused: Callable[[Refused], object]
+    ) -> None:
+        self._domain, self._waits, self._session_id = domain, waits, session_id
+        self._who, self._refused = who.hex(), refused
         self._path = domain.path / "sessions" / f"{session_id:016x}.json"
         self._held: set[str] = set()
         self._denied: dict[str, Refused] = {}
@@ -116,15 +122,19 @@ class SessionClaims:
         self._held.update(new)
         for name in new:
             self._again.pop(name, None)
-            self._denied.pop(name, None)
+            if self._denied.pop(name, None) is not None:
+                self._waits.show((self._who, name), None)
         return True
 
     def _deny(self, names: Collection[str], holder: _Claim, now_ns: int) -> None:
         for name in names:
-            self._denied[name] = Refused(name, holder.pid, holder.since_ns, now_ns)
+            said = self._denied[name] = Refused(name, holder.pid, holder.since_ns, now_ns)
             if (name, holder.who) not in self._told:
                 self._told.add((name, holder.who))
-                self._refused(self._denied[name])
+                topic, source = (name[1:], "") if name.startswith("/") else ("", name)
+                wait = Wait(topic, source, self._session_id, time.time_ns(), said.text(self._session_id))
+                self._waits.show((self._who, name), wait)
+                self._refused(said)
 
     def turn(self) -> bool:
         """Asks again for what is denied. True: something is this receiver's now."""
@@ -148,6 +158,8 @@ class SessionClaims:
         if self._closed:
             return
         self._closed = True
+        for name in self._denied:
+            self._waits.show((self._who, name), None)
         self._denied.clear()
         if self._held:
             try:

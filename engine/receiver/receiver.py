@@ -97,7 +97,7 @@ class Receiver(Gate):
         self.past = Past()
         self._session_id = int(options.ume_session_id or context.session_id)
         self._uuid = secrets.token_bytes(16)
-        self._claims = SessionClaims(context.domain, self._session_id, self._uuid, self._say_held)
+        self._claims = SessionClaims(context.domain, context.waits, self._session_id, self._uuid, self._say_held)
         """Where it has a session. Of a topic without stores nobody claims one."""
         self.finished = Finished(self, self._session_id)
         self._leaving = Leaving(self.finished)

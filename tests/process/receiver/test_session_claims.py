@@ -16,6 +16,7 @@ from support.three_stores import everywhere
 
 import holdfast as hf
 from holdfast.engine.control import session_claims
+from holdfast.engine.control.waits import waiting
 from holdfast.engine.events import receiver as events
 from holdfast.engine.receiver.ack_only import AckOnlyReceiver
 from holdfast.engine.tools import gc
@@ -104,6 +105,9 @@ def test_a_second_receiver_is_refused_where_the_first_has_read_everything(
     told = Told()
     second = session(on_event=told)
     error = refused(second)
+    (wait,) = waiting(ctx.domain)
+    assert (wait.topic, wait.session_id, wait.pid) == ("quotes", SESSION, os.getpid())
+    assert wait.why.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
     assert (error.pid, error.session_id, error.retriable) == (os.getpid(), SESSION, True)
     assert str(error).startswith(f"HF_REGID_IN_USE: session id {SESSION:#x} is held by process {os.getpid()} since")
     assert "granted as soon as that process is dead" in str(error)
@@ -118,9 +122,10 @@ def test_a_second_receiver_is_refused_where_the_first_has_read_everything(
         assert refused(second).pid == os.getpid()
     (event,) = told.of(events.RegistrationError)
     assert (event.topic, event.pid) == ("quotes", os.getpid())
-    assert event.text.startswith(f"session {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
+    assert event.text.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
     first.context.close()  # type: ignore[attr-defined]
     until("it has the session", lambda: has(second) and not second._claims.denied)
+    assert waiting(ctx.domain) == []
     with ctx.source("quotes", options=options(ume_session_id=1)) as src:
         everywhere(src)
         send(src, 1)
@@ -202,6 +207,7 @@ def test_a_pattern_is_refused_the_topics_that_another_one_has(
     with ctx.source("orders", options=options()) as src:
         everywhere(src)
         send(src, 1)
+        until("it has the other topic", lambda: second.controllers)
         assert take(second, 1) == [0]
     assert len(told.of(events.RegistrationError)) == 1
 
