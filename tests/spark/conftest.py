@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from spark.three_stores import House
 
+    from holdfast.spark.stream_reader import StreamReader
+
 __all__ = ["ThreadStore", "own_domain", "run_store", "start", "wipe"]  # fixtures of the process tests, for these, too
 
 SHORT = 90.0
@@ -82,6 +84,20 @@ def publish() -> Callable[..., hf.Source]:
         return source
 
     return send
+
+
+@pytest.fixture
+def ctx(own_domain: str) -> Iterator[hf.Context]:
+    with hf.Context() as context:
+        yield context
+
+
+@pytest.fixture
+def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
+    """Makes readers of streams (stream_kit.py)."""
+    from spark.stream_kit import readers
+
+    yield from readers(monkeypatch)
 
 
 @pytest.fixture

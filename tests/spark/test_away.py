@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read
 from support.leftovers import remove_objects
 from support.receiving import send, source, until
 
@@ -26,22 +26,15 @@ from holdfast.spark.options import parse
 from holdfast.spark.schema import columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from process.conftest import ThreadStore
-
-    from holdfast.spark.stream_reader import StreamReader
 
     Run = Callable[..., ThreadStore]
 
 SMALL = {"repository-size-threshold": 1 << 20, "repository-size-limit": 2 << 20}
 BOTH = pytest.mark.parametrize("strict", ["true", "false"])
-
-
-@pytest.fixture
-def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    yield from readers(monkeypatch)
 
 
 def reboot() -> None:

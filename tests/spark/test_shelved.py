@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.stream_kit import ALL, SESSION, numbers, passed, read, readers
+from spark.stream_kit import ALL, SESSION, numbers, passed, read
 from spark.test_stream_query import to_parquet
 from support.receiving import options, send, until
 from support.shelved_logs import kept, open_files, over, shelve_at_once, shelved
@@ -30,14 +30,13 @@ from holdfast.spark.schema import columns_of
 from holdfast.spark.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from process.conftest import ThreadStore
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.spark.stream_reader import StreamReader
 
 MANY = 3
 LACKS = f"session {SESSION:#x} lacks {{}} numbers"
@@ -54,17 +53,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session is registered with two sources that are over, and leaves the others."""
     monkeypatch.setattr(leaving, "IDLE_MAX", 2)
     monkeypatch.setattr(visits.Visits, "at_once", 4)
-
-
-@pytest.fixture
-def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    yield from readers(monkeypatch)
-
-
-@pytest.fixture
-def ctx(own_domain: str) -> Iterator[hf.Context]:
-    with hf.Context() as context:
-        yield context
 
 
 def all_over(ctx: hf.Context, store: ThreadStore, count: int = MANY) -> list[bytes]:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
-from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read
 from support.receiving import of_readers, send, source, until
 
 import holdfast as hf
@@ -25,22 +25,9 @@ from holdfast.spark.losses import losses_in
 from holdfast.spark.offsets import as_offset, positions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from process.conftest import ThreadStore
-
-    from holdfast.spark.stream_reader import StreamReader
-
-
-@pytest.fixture
-def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    yield from readers(monkeypatch)
-
-
-@pytest.fixture
-def ctx(own_domain: str) -> Iterator[hf.Context]:
-    with hf.Context() as context:
-        yield context
 
 
 # Offsets ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read
 from support.receiving import send, source, until
 
 import holdfast as hf
@@ -26,21 +26,8 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.spark.stream_reader import StreamReader
-
 
 SAID = "acknowledgements wait, and are tried again: store a failed to do this: [Errno 28] no room of the test"
-
-
-@pytest.fixture
-def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    yield from readers(monkeypatch)
-
-
-@pytest.fixture
-def ctx(own_domain: str) -> Iterator[hf.Context]:
-    with hf.Context() as context:
-        yield context
 
 
 def test_acknowledgements_follow_what_spark_has_made_durable(

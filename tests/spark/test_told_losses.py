@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.stream_kit import ALL, numbers, passed, read, readers
+from spark.stream_kit import ALL, numbers, passed, read
 from support.receiving import source
 
 import holdfast as hf
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from process.conftest import ThreadStore
-
-    from holdfast.spark.stream_reader import StreamReader
-
-
-@pytest.fixture
-def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    yield from readers(monkeypatch)
 
 
 @pytest.fixture
