@@ -94,7 +94,8 @@ def _about(event: events.ReceiverEvent) -> str:
     stream = f"[{event.source}]"
     match event:
         case events.receiver.RegistrationError():
-            return f"{stream} UME registration error at store {event.store}: {event.text}"
+            where = f" at store {event.store}" if event.store else ""
+            return f"{stream} UME registration error{where}: {event.text}"
         case events.receiver.RegistrationSuccess():
             old, session = f"OLD[SQN {event.sequence_number}]", f"SrcSID {event.src_session_id}"
             said = flags_of(event.flags, OLD=old, SRC_SID=session)
