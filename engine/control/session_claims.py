@@ -1,10 +1,12 @@
 """One receiver of a session at a time (docs/semantics.md A.3), also where no store has its registration: of a
 topic whose sources are all over, nobody is registered with anything.
 
-A receiver claims each topic in which it has found a source with stores. The claims of a session are a file,
+A receiver claims a topic when a store tells it of a source there that is over. One whose sources go on needs
+no claim: the stores refuse a second receiver of its session. The claims of a session are a file,
 ``<domain>/sessions/<session>.json``, which is changed under the domain's lock. Whoever is named there holds
 what he claims as long as his object is open and the lock of his process proves that he lives (docs/design.md
-12): a dead one's claims are free at once, whatever the stores do. Who is refused asks again and again.
+12): a dead one's claims are free at once, whatever the stores do. Who is refused asks again and again. It does
+not register with a source that comes back before the other one has.
 
 A receiver of single sources claims those, and no topic: two of them may share a topic. Where one of a topic
 and one of single sources meet, and where the file cannot be read or written, the stores decide as before:
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..errors import RegIdInUseError, TurnHeldError
+from ..memory.deregistered_lines import receiver_lines
 from ..native.core import lib
 from ..native.runtime import os, time
 from .waits import Wait
@@ -136,9 +139,20 @@ class SessionClaims:
                 self._waits.show((self._who, name), wait)
                 self._refused(said)
 
+    def awaits(self, topic: str, source: bytes) -> bool:
+        """This source of the topic is back, and whoever has the topic is not registered with it yet. Once that
+        is, the stores refuse this receiver, and say so."""
+        if f"/{topic}" not in self._denied:
+            return False
+        lines = receiver_lines(self._domain, source)
+        return all(line.is_dead or line.session_id != self._session_id for line in lines)
+
     def turn(self) -> bool:
-        """Asks again for what is denied. True: something is this receiver's now."""
-        return any(self.hold(name) for name in list(self._denied))
+        """Asks again for what is denied, or could not be claimed. True: more is this receiver's now."""
+        before = len(self._held)
+        for name in list(self._again):
+            self.hold(name)
+        return len(self._held) > before
 
     @property
     def denied(self) -> bool:

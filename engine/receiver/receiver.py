@@ -200,7 +200,7 @@ class Receiver(Gate):
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
-        if self._claims.denied and self._claims.turn():  # what stores have told of that topic was passed over
+        if self._claims.turn():  # what stores have told of that topic was passed over
             self._asked.clear()
             self._marks.clear()
         ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
@@ -252,7 +252,8 @@ class Receiver(Gate):
         for info in sources:
             # A store that has a log, and lost the state that named the others, names none: not known is not
             # "without stores".
-            if self.matches(info.topic) and info.incarnation > 0 and info.stores and self.has_session(info.topic):
+            known_stores = info.incarnation > 0 and info.stores and self.matches(info.topic)
+            if known_stores and (info.over is None or self.has_session(info.topic)):
                 stores = tuple(info.stores)
                 found = Found(
                     info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
@@ -266,9 +267,7 @@ class Receiver(Gate):
                 self._found(found)
 
     def _found(self, found: Found) -> None:
-        if found.uuid in self._all or self._deregistering:
-            return
-        if not found.stores or not self.options.ume_use_store or self.has_session(found.topic):
+        if found.uuid not in self._all and not self._deregistering and not self._claims.awaits(found.topic, found.uuid):
             self.take(self.new_controller(found))
 
     def has_session(self, topic: str) -> bool:

@@ -159,7 +159,7 @@ def test_a_running_query_shows_its_lag_and_refuses_another(
             (told,) = query.recentProgress[-1]["sources"]
             assert list(json.loads(told["latestOffset"])["topics"]["quotes"].values()) == [57]
             second = to_parquet(frame, tmp_path / "second", processingTime="0 seconds")
-            with pytest.raises(Exception, match=rf"session id {SESSION:#x} is held by process {seen.pid} "):
+            with pytest.raises(Exception, match=rf"session id {SESSION:#x}\) is held by process {seen.pid} "):
                 second.awaitTermination(120)
             assert query.isActive, "the first goes on"
         finally:
