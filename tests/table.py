@@ -56,6 +56,7 @@ BESIDE = {
     "engine/store/first_state.py": "unit/log/test_store_directory.py process/cli/test_adopt_empty.py",
     "engine/store/owed.py": "process/store/test_owed.py",
     "engine/store/guard.py": "process/faults/test_fence.py",
+    "engine/store/log_places.py": "process/faults/test_nameless.py process/faults/test_other_users.py",
     "engine/store/listener.py": "process/store/test_names.py process/store/test_clients.py",
     "engine/store/no_cache.py": "process/store/test_options.py",
     "engine/store/operator.py": "process/store/test_operator.py",

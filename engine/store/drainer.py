@@ -349,8 +349,9 @@ class Drainer:
 
     def _is_well(self, repo: Repository) -> bool:
         """What failed is over: the log has what was sent by now. A busy source is always a little ahead."""
-        if repo.item.status != lib.HF_OK or repo.drained():
-            return bool(repo.item.status == lib.HF_OK)
+        well = repo.item.status in {lib.HF_OK, lib.HF_CLOSED}  # closed, by its source: all is drained
+        if not well or repo.drained():
+            return well
         halt = self._halts.get(repo.source.uuid)
         return repo.catch_up is None and halt is not None and halt.is_over(repo.next_sqn, repo.live_sqn())
 

@@ -4,7 +4,6 @@ source."""
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -22,10 +21,9 @@ from ..errors import (
 )
 from ..log.stale_rings import unlink_unused
 from ..log.timestamps import first_since
-from ..memory.domain import evict
 from ..native.core import CData, ffi, lib
-from ..native.private_directory import open_log, open_private
-from ..native.runtime import os, shutil, time
+from ..native.limits import named
+from ..native.runtime import time
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
@@ -33,6 +31,7 @@ from ..rules.changes import Changes
 from ..rules.log_sizes import RELEASED_MIN, segment_bytes
 from .drainer import Drainer
 from .limits import StoreLimits
+from .log_places import LogPlaces, LogRemovedError
 from .news import called
 from .no_cache import NoCacheRepository
 from .pacer import Pacer
@@ -72,19 +71,6 @@ class UnusableLogError(CorruptionError):
         )
 
 
-class LogRemovedError(CorruptionError):
-    """Somebody has removed the directory of a log that a store had open, or put another one in its place."""
-
-    hint = (
-        "keep what cleans up in /dev/shm, and in the stores' directories, away from them; the store goes on by itself"
-    )
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} was removed while its store lives (RemoveIPC, or rm): what it had is gone, and asked from its peers"
-        )
-
-
 class Holdings:
     """See the module. ``name`` is the store's, ``logs`` the directory of its logs.
 
@@ -106,7 +92,7 @@ class Holdings:
         options = topics.store.options
         self.drainer = Drainer(name, bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self.limits = StoreLimits(name, self.drainer)
-        self._memory = domain.memory_logs(name, state.uuid)
+        self._places = LogPlaces(name, logs, domain.memory_logs(name, state.uuid))
         self._file = file
         self._began_ns = time.monotonic_ns()
         self._used_ns: dict[bytes, int] = {}
@@ -114,42 +100,51 @@ class Holdings:
         self._over: dict[bytes, int] = {}
         """Sources whose logs were shelved and are open again, for who asked or a round: under which
         incarnation."""
-        self._places: dict[bytes, tuple[int, int]] = {}
-        """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
         """The last save met a disk that is read-only, or the store has started on one: what has changed is in
         memory alone."""
         self._unsaved = self._owed = False
         """Something was to be saved in this life."""
+        self.unopened: dict[bytes, None] = {}
+        """Sources whose logs there was no room to open at the start: they are opened in turn (Shelf), or when
+        somebody asks."""
         if file.sealed is not None:
             self.read_only = ReadOnlyError(str(file.sealed), since_start=True)
 
     def open(self) -> None:
-        """Opens every log that is not shelved, before the drain thread runs; ends what a crash left half
-        removed."""
+        """Opens every log that is not shelved, before the drain thread runs, as far as there is room: first
+        those whose source has a ring. Ends what a crash left half removed."""
         if self.state.going and not self.sealed:
             self._remove(dict.fromkeys(self.state.going, True))
         ringed = {item.uuid for item in self.domain.objects() if item.kind == "stream"}
-        for source in self.state.sources:
-            if source.is_shelved and source.uuid not in ringed and self._stays_shelved(source):
-                continue
+        due = [source for source in self.state.sources if source.uuid in ringed or not self._stays_shelved(source)]
+        due.sort(key=lambda source: source.uuid not in ringed)
+        for place, source in enumerate(due):
             try:
                 self._restore(source)
-            except (Error, OSError) as error:  # it is tried again when somebody asks for this source
-                self.drainer.say(source, error)
+            except (Error, OSError) as error:
+                if isinstance(named(error), LimitReachedError) and not self.sealed:
+                    self.unopened = dict.fromkeys(source.uuid for source in due[place:])
+                    count = len(self.unopened)
+                    _log.warning("store %s: %d logs are opened later, in turn: %s", self.name, count, named(error))
+                    break
+                self.drainer.say(source, error)  # it is tried again when somebody asks for this source
         learns = any(source.learner for source in self.state.sources)
         if learns and not self.sealed:  # on disk before its log can look whole again
             self.save()
 
     def _stays_shelved(self, source: SourceState) -> bool:
-        """Its log is there, and what the topic says asks for nothing at a start."""
+        """Its log is there and at rest, and what the topic says asks for nothing at a start."""
+        if not source.is_shelved:
+            return False
         return (self.logs / source.uuid.hex() / "head").exists() and self.rules(source).restore_last == 0
 
-    def _restore(self, source: SourceState) -> None:
-        repository = self._open(source)
+    def _restore(self, source: SourceState, *, asked: bool = False) -> Repository:
+        repository = self._open(source, asked=asked)
         hours = self.rules(source).restore_last
         if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
             repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
+        return repository
 
     @property
     def sealed(self) -> bool:
@@ -229,12 +224,12 @@ class Holdings:
 
     def _open_in_turn(self, source: SourceState, asked: bool) -> Repository:
         try:
-            return self.drain_thread(lambda: self._open_again(source))
+            return self.drain_thread(lambda: self._open_again(source, asked))
         except LimitReachedError:
             if not asked:
                 raise
             self.limits.make_room()
-            return self.drain_thread(lambda: self._open_again(source))
+            return self.drain_thread(lambda: self._open_again(source, asked))
 
     def has_room(self) -> bool:
         """A log may be opened that is not open; if need be, others are closed first."""
@@ -244,20 +239,29 @@ class Holdings:
         return self.drain_thread(self.limits.has_room)
 
     def take_down(self, source: SourceState) -> bool:
-        """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks.
-        False: the disk is full, or a limit reached, for the next log, too."""
+        """Opens a closed log that nobody has asked for. Where that fails it is said once, and tried again
+        when somebody asks. False: the disk is full, or a limit reached, for the next log, too; a limit is no
+        fault of this log, and not said."""
         try:
             self.ensure_repository(source, asked=False)
         except (Error, OSError) as error:
+            if isinstance(named(error), LimitReachedError):
+                _log.debug("%s: not opened now: %s", called(self.name, source), named(error))
+                return False
             self.drainer.say(source, error)
-            return not (no_room(error) or isinstance(error, LimitReachedError))
+            return not no_room(error)
         return True
 
-    def _open_again(self, source: SourceState) -> Repository:
+    def _open_again(self, source: SourceState, asked: bool) -> Repository:
         """As a start of the store does. The drain thread."""
-        was_shelved = source.is_shelved
-        repository = self._open(source)
-        if was_shelved:
+        was_closed, learned = source.is_shelved or source.uuid in self.unopened, source.learner
+        repository = (
+            self._restore(source, asked=asked) if source.uuid in self.unopened else self._open(source, asked=asked)
+        )
+        self.unopened.pop(source.uuid, None)
+        if source.learner and not learned:  # on disk before its log can look whole again
+            self.save()
+        if was_closed:
             try:
                 repository.resume()
             except (Error, OSError) as error:  # it is tried again (Drainer)
@@ -304,19 +308,11 @@ class Holdings:
         Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from
         its peers and the ring as a wiped store's does. Returns whose logs these were.
         """
-        found = [each.source for uuid, each in self.drainer.repositories.items() if self._is_gone(uuid)]
+        found = [each.source for uuid, each in self.drainer.repositories.items() if self._places.is_gone(uuid)]
         for source in found:
             self.drainer.remove(source.uuid)
             self.drainer.say(source, LogRemovedError(self.logs / source.uuid.hex()))
         return {source.uuid for source in found}
-
-    def _is_gone(self, uuid: bytes) -> bool:
-        try:
-            return _inode(self.logs / uuid.hex()) != self._places.get(uuid)
-        except FileNotFoundError:
-            return True
-        except OSError:  # it cannot be looked at, which says nothing
-            return False
 
     def _younger(self, source: SourceState, age_ns: int) -> int:
         """The first number that is at most so much older than the newest message; 0 if there is none."""
@@ -326,20 +322,22 @@ class Holdings:
         """What holds for a source that is kept."""
         return self.topics.kept(source.topic)
 
-    def _open(self, source: SourceState) -> Repository:
-        self.limits.require_room()
+    def _open(self, source: SourceState, *, asked: bool) -> Repository:
+        self.limits.require_room(asked=asked)
         kind: type[Repository]
         if self.sealed:
             kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
         else:
             config = self._log_config(source)  # first: it settles of which kind the log is, and where it lies
-            kind, place = NoCacheRepository if source.repository == "no-cache" else Repository, self._place(source)
+            kind, place = (
+                NoCacheRepository if source.repository == "no-cache" else Repository,
+                self._places.make(source),
+            )
         known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         if source.begins != known:  # killed between the log's BEGIN and the state
             self.owe()
-        with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
-            self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
+        self._places.note(source.uuid)
         terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go
         if terms is not None:
             try:
@@ -382,48 +380,6 @@ class Holdings:
             config.max_segment_bytes = max(RELEASED_MIN, segment_bytes(terms.capacity))
         return config
 
-    def _place(self, source: SourceState) -> Path:
-        """The directory of its log. Of a memory repository it is made here, also after a reboot has emptied
-        the memory."""
-        path = self.logs / source.uuid.hex()
-        if source.repository != "memory":
-            return path
-        real = self._memory / path.name
-        fd = self._open_memory()
-        try:
-            os.close(open_private(real, at=fd))
-        finally:
-            os.close(fd)
-        self._link(source, path, real)
-        return path
-
-    def _link(self, source: SourceState, path: Path, real: Path) -> None:
-        """``path`` leads to ``real``, or into another domain of this boot, where the log has begun. A reboot
-        may have made the domain's directory anew, and so all names in shared memory: where the old ones led,
-        there is nothing then, or what another user has put there."""
-        if path.is_symlink() and os.readlink(path) != str(real):
-            try:
-                os.close(open_log(path))
-            except OSError as error:
-                if error.errno not in {errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR}:
-                    raise
-                _log.warning(
-                    "%s: %s led to %s, where no log of this store is: it begins anew",
-                    called(self.name, source), path, os.readlink(path),
-                )  # fmt: skip
-                path.unlink()
-        if not path.is_symlink():
-            path.symlink_to(real)
-
-    def _open_memory(self) -> int:
-        """Anybody may have made a directory with this name in shared memory, and filled it."""
-        try:
-            return open_private(self._memory)
-        except Error:
-            if not evict(self._memory.name):
-                raise
-            return open_private(self._memory)
-
     def forget(self, *sources: SourceState, names: Callable[[SourceState], bool]) -> None:
         """State, messages, and the states of receivers, now and for good; where ``names`` says so, also those
         in shared memory, if nobody uses them.
@@ -460,7 +416,9 @@ class Holdings:
         """The logs of these, and the names in shared memory of those that say so."""
         for uuid, names in going.items():
             try:
-                self._remove_log(uuid)
+                self._over.pop(uuid, None)
+                self._used_ns.pop(uuid, None)
+                self._places.remove(uuid)
                 if names:
                     unlink_unused(self.domain, uuid)
             except (OSError, TurnHeldError) as error:
@@ -472,20 +430,3 @@ class Holdings:
                 self.state.going.remove(uuid)
         with contextlib.suppress(ReadOnlyError, OSError):  # owed; until then it says that these are to go
             self.save(sync=False)
-
-    def _remove_log(self, uuid: bytes) -> None:
-        self._places.pop(uuid, None)
-        self._over.pop(uuid, None)
-        self._used_ns.pop(uuid, None)
-        path = self.logs / uuid.hex()
-        elsewhere = [path.readlink()] if path.is_symlink() else []  # a store that was moved into this domain
-        for place in (self._memory / path.name, path, *elsewhere):
-            if place.is_dir() and not place.is_symlink() and place.stat().st_uid == os.geteuid():
-                shutil.rmtree(place)
-        if path.is_symlink():
-            path.unlink()
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino

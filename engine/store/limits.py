@@ -31,6 +31,8 @@ _log = logging.getLogger("holdfast.store")
 FILES_KEPT, FILES_LAST = 32, 16
 """Descriptors that no new log takes, and that no new client takes: for segments, states, peers' logs and
 answers."""
+ASKED_KEPT = 64
+"""Besides, at most a quarter of all: a log that nobody has asked for leaves these to those that are."""
 MAPPINGS_KEPT = 512
 MAPPINGS_LOG = 8
 """Of a log and of the ring and the board that it is read from."""
@@ -63,17 +65,20 @@ class StoreLimits:
         self.make_room: Callable[[], object] = int
         """Closes logs that nobody needs open (engine/store/shelf.py); raises nothing. The control thread."""
 
-    def require_room(self) -> None:
-        """Before a log is opened that was not open. The drain thread. Raises LimitReachedError."""
+    def require_room(self, *, asked: bool = True) -> None:
+        """Before a log is opened that was not open. ``asked``: by a client. The drain thread. Raises
+        LimitReachedError."""
         files, owes = self._look(self._owed)
-        if files is not None and files.most - files.used - owes.files < FILES_KEPT:
-            raise _refusal(_said(files, owes.files), files, "no new log is opened", FILES_KEPT, errno.EMFILE)
+        if files is not None:
+            kept = FILES_KEPT if asked else FILES_KEPT + min(ASKED_KEPT, files.most // 4)
+            if files.most - files.used - owes.files < kept:
+                raise _refusal(_said(files, owes.files), files, "no new log is opened", kept, errno.EMFILE)
         mapped = mappings() if self._mappings.near else None
         if mapped is not None and mapped.most - mapped.used - owes.mappings < MAPPINGS_KEPT:
             raise _refusal(_said(mapped, owes.mappings), mapped, "no new log is opened", MAPPINGS_KEPT, errno.ENOMEM)
 
     def has_room(self) -> bool:
-        """The same; False where that raises."""
+        """The same, for who has asked; False where that raises."""
         try:
             self.require_room()
         except LimitReachedError:
@@ -106,7 +111,7 @@ class StoreLimits:
 
     def _may_matter(self, files: Use) -> bool:
         most = files.used + lib.HF_LOG_FILES * len(self._logs.repositories)
-        return most > min(files.most * FAR // 100, files.most - FILES_KEPT)
+        return most > min(files.most * FAR // 100, files.most - FILES_KEPT - min(ASKED_KEPT, files.most // 4))
 
     def _owed(self) -> Owed:
         """The drain thread."""

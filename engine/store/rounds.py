@@ -80,6 +80,11 @@ class Rounds:
         """No log is to be looked at now. Any thread."""
         return not (self._asked or self._looked or self._lacking)  # in the order in which they are filled
 
+    def ask(self, uuid: bytes) -> None:
+        """This log is shelved although a peer that may have more could not be read: this round looks at
+        it."""
+        self._asked.append(uuid)
+
     def turn(self, now_ns: int) -> None:
         """Goes on with the round, if it is time."""
         if now_ns < self._due_ns:

@@ -11,6 +11,9 @@ whatever a crash leaves. Who asks for the source has its log opened, as at a sta
 finds a shelved log as it finds that of a store which does not run: its head is a lower bound, and the end is
 walked to.
 
+A store that was killed with more logs open than it may open at its start (engine/store/limits.py) opens the
+others in turn: while some wait, none is left open for its age, and each look opens some.
+
 What a crash leaves: a log that was closed and is not yet said to be shelved, which the next start opens; or
 one that was opened again and still is said to be shelved. Nothing comes into that without a BEGIN but what
 peers have, and the rounds find it (engine/store/rounds.py).
@@ -21,6 +24,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..errors import Error
@@ -59,8 +63,10 @@ BOARD_NS = 10_000_000_000
 AT_ONCE = 16
 """Logs that are shelved in a look, and boards that are removed: the store's clients wait meanwhile, some
 milliseconds for each log (its new head is synced)."""
+OPENED_MAX = 8
+"""Logs that are opened in a look, of those that wait."""
 SOON_NS = 100_000_000
-"""The next look, where this one has closed as many as it may."""
+"""The next look, where this one has closed as many as it may, or logs wait."""
 
 
 class Shelf:
@@ -89,8 +95,9 @@ class Shelf:
         now, open_ = time.monotonic_ns(), self._holdings.drainer.repositories
         if self._holdings.sealed or (now < self._due_ns and len(open_) < self._open + IDLE_MAX):
             return
-        put_away = self._put_away(now, IDLE_MAX)
-        self._due_ns = time.monotonic_ns() + (SOON_NS if put_away == AT_ONCE else LOOK_NS)  # clients come in between
+        put_away = self._put_away(now, 0 if self._holdings.unopened else IDLE_MAX)
+        soon = self._open_more() or put_away == AT_ONCE
+        self._due_ns = time.monotonic_ns() + (SOON_NS if soon else LOOK_NS)  # clients come in between
         self._remove_boards(now)
         self._open = len(open_)
         self._rounds.turn(now)
@@ -107,6 +114,20 @@ class Shelf:
             _log.debug("store %s: no room is made: %s", self._holdings.name, error)
         if not closed:
             self._full_ns = now + SOON_NS
+
+    def _open_more(self) -> bool:
+        """Some of the logs that wait. False: there are none, or none can be opened now."""
+        holdings = self._holdings
+        due = list(islice(holdings.unopened, OPENED_MAX))
+        for place, uuid in enumerate(due):
+            source = holdings.registry.source(uuid)
+            closed = source is not None and holdings.repository(uuid) is None
+            if source is not None and closed and not holdings.take_down(source):
+                return place > 0
+            holdings.unopened.pop(uuid, None)
+        if due and not holdings.unopened:
+            _log.info("store %s: every log that it had open is open again, or at rest", holdings.name)
+        return bool(due)
 
     def may_change(self) -> bool:
         """At a limit: a log that is open may be closed soon. Nobody holds its source, nor a receiver of it;
@@ -176,6 +197,8 @@ class Shelf:
         source.shelved, source.shelved_next = source.incarnation, following
         source.shelved_oldest, source.first_ns = oldest, first_ns
         self._holdings.changes.note(source.uuid)
+        if not repository.caught_up and repository.peers():
+            self._rounds.ask(source.uuid)
         return True
 
     def _remove_boards(self, now_ns: int) -> None:

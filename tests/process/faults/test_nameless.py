@@ -155,7 +155,7 @@ def test_a_log_that_cannot_be_looked_at_is_not_taken_for_removed(
             looked.append(path)
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("holdfast.engine.store.holdings._inode", refuse)
+        monkeypatch.setattr("holdfast.engine.store.log_places._inode", refuse)
         until("the store has looked twice", lambda: len(looked) > 1)
         number = source.send(b"on")
         source.wait_stable(timeout=SHORT)

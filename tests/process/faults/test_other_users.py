@@ -36,7 +36,7 @@ from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
 from holdfast.engine.memory.mapping import attach_board, attach_stream
 from holdfast.engine.native import kernels
 from holdfast.engine.native.private_directory import open_log, private_directory
-from holdfast.engine.store import holdings
+from holdfast.engine.store import log_places
 from holdfast.engine.tools import gc as sweep_module
 from holdfast.engine.tools import snapshot
 from holdfast.engine.tools.doctor import examine
@@ -308,7 +308,7 @@ def test_a_memory_store_takes_no_directory_of_another_users(
 def test_who_is_not_root_is_told_whose_directory_it_is(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "evict", lambda _: False)
+    monkeypatch.setattr(log_places, "evict", lambda _: False)
     stranger("directory", memory_logs(run_store()))
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={**OPTIONS, "ume_store_name": ["a:0:0"]})

@@ -166,8 +166,8 @@ def test_of_many_it_is_registered_with_few_at_a_time_and_has_a_position_with_eac
     uuids = all_over(ctx, [store], count)
     open_, opens, most = store.store.holdings.drainer.repositories, store.store.holdings._open_again, [0]
 
-    def open_again(source: Any) -> Any:
-        found = opens(source)
+    def open_again(source: Any, asked: bool) -> Any:
+        found = opens(source, asked)
         held = {key.source for client in store.store._clients for key in client.holds}
         most[0] = max(most[0], len(held & {*open_}))
         return found

@@ -150,13 +150,13 @@ def test_a_log_that_cannot_be_opened_now_is_opened_at_the_end(
 
 def refuse_once(open_: Callable[..., Repository]) -> Callable[..., Repository]:
     """The first time that each log is opened."""
-    asked: set[bytes] = set()
+    refusals: set[bytes] = set()
 
-    def refused(holdings: Holdings, source: SourceState) -> Repository:
-        if source.uuid not in asked:
-            asked.add(source.uuid)
+    def refused(holdings: Holdings, source: SourceState, *, asked: bool) -> Repository:
+        if source.uuid not in refusals:
+            refusals.add(source.uuid)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return open_(holdings, source)
+        return open_(holdings, source, asked=asked)
 
     return refused
 

@@ -41,9 +41,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     found: list[bytes] = []
     open_again = Holdings._open_again
 
-    def noted(holdings: Holdings, source: SourceState) -> Repository:
+    def noted(holdings: Holdings, source: SourceState, asked: bool) -> Repository:
         found.append(source.uuid)
-        return open_again(holdings, source)
+        return open_again(holdings, source, asked)
 
     monkeypatch.setattr(Holdings, "_open_again", noted)
     return found

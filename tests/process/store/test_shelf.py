@@ -305,7 +305,7 @@ def test_a_round_waits_while_the_disk_is_full(
         store.stop()
         tried: list[bytes] = []
 
-        def is_full(_: Holdings, source: SourceState) -> Repository:
+        def is_full(_: Holdings, source: SourceState, _asked: bool) -> Repository:
             tried.append(source.uuid)
             raise SystemCallError("no room", errno.ENOSPC, "ENOSPC")
 
