@@ -281,17 +281,27 @@ class LayoutMismatchError(Error):
 
 
 class SharedMemoryFullError(Error):
-    """Shared memory is full. `need` and `free` in bytes; -1 where unknown."""
+    """Shared memory is full. `need`, `free` and `size` (of all of it) in bytes; -1 where unknown.
+
+    `inodes`: how many it has, if all of them are used; 0: they are not why.
+    """
 
     code = "LBM_ENOMEM"
     hint = "enlarge /dev/shm (docker: --shm-size), lower ring_size, or remove dead objects: holdfast gc"
     retriable = True
 
-    def __init__(self, need: int, free: int) -> None:
+    def __init__(self, need: int, free: int, *, size: int = -1, inodes: int = 0) -> None:
         needed = f"{need} bytes needed, " if need >= 0 else ""
-        super().__init__(f"shared memory is full: {needed}{free} free")
+        total = f" of {size} in /dev/shm" if size >= 0 else ""
+        used = f"all {inodes} inodes are used, " if inodes else ""
+        hint = (
+            "remove dead objects: holdfast gc; or, as root: mount -o remount,nr_inodes=N /dev/shm" if inodes else None
+        )
+        super().__init__(f"shared memory is full: {used}{needed}{free} free{total}", hint=hint)
         self.need = need
         self.free = free
+        self.size = size
+        self.inodes = inodes
 
 
 class SystemCallError(Error):

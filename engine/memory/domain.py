@@ -31,6 +31,7 @@ from ..errors import ConfigError, Error, ForeignOwnerError, NoDomainError
 from ..native.core import lib
 from ..native.limits import named
 from ..native.private_directory import open_private, open_regular
+from ..native.room import FULL
 from ..native.runtime import OfProcess, Path, os, posix_ipc, shutil, threading
 from ..native.status import check
 from ..options.store_names import check_name
@@ -358,7 +359,7 @@ def open_object(name: str, *, create: bool = False, writable: bool = False) -> i
     except (posix_ipc.PermissionsError, PermissionError) as error:
         raise ForeignOwnerError(f"{path} belongs to another user", hint=_REMEDY) from error
     except OSError as error:
-        if error.errno is None:  # posix_ipc says it in words
+        if error.errno is None or error.errno in FULL:  # posix_ipc says it in words, and names no file
             raise named(error, str(path)) from None
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise ForeignOwnerError(f"{path} is not a shared-memory object", hint=_REMEDY) from error

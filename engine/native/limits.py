@@ -11,6 +11,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Error, LimitReachedError
+from .room import FULL, room_error
 from .runtime import Path, os, resource
 
 if TYPE_CHECKING:
@@ -110,13 +111,17 @@ def limit_error(number: int, what: str = "", size: int = -1) -> LimitReachedErro
     )
 
 
-def named(error: Exception, what: str = "") -> Exception:
-    """``error``, or what takes its place where a limit is why: whatever is raised is told with a name."""
+def named(error: Exception, what: str = "", *, where: str | os.PathLike[str] = "") -> Exception:
+    """``error``, or what takes its place where a limit, or a full file system, is why: whatever is raised is
+    told with a name. ``where``: a path in the file system that was written to, if the error names none."""
     if isinstance(error, Error) or not isinstance(error, OSError):
         return error
     number = error.errno if error.errno is not None else LONE.get(str(error), 0)
-    place = what or os.fspath(error.filename or "")
-    return limit_error(number, place if isinstance(place, str) else os.fsdecode(place)) or error
+    file = os.fsdecode(error.filename or "") if not isinstance(error.filename, int) else ""
+    if number in FULL:
+        path = file or os.fspath(where) or (what if os.path.isabs(what) else "")
+        return room_error(number, "" if path == what else what, -1, path) if path else error
+    return limit_error(number, what or file) or error
 
 
 @contextlib.contextmanager

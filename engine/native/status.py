@@ -14,7 +14,6 @@ from ..errors import (
     ForkedHandleError,
     LayoutMismatchError,
     MessageTooLargeError,
-    SharedMemoryFullError,
     SystemCallError,
     UsageError,
     WouldBlockError,
@@ -22,9 +21,8 @@ from ..errors import (
 )
 from .core import lib
 from .limits import limit_error
+from .room import FULL, SHARED_MEMORY, room_error
 from .runtime import os
-
-SHARED_MEMORY = "/dev/shm"
 
 _REASONS: dict[int, WouldBlockReason] = {
     lib.HF_FLIGHT_SIZE: "flight_size",
@@ -137,23 +135,7 @@ def _system_error(number: int, what: str, size: int, path: str) -> Error:
         return limit
     # Without a size nothing was to be made: this process has no memory, or ext4 has lost its device, and says
     # the same.
-    if number in (errno.ENOSPC, errno.EDQUOT) or (number == errno.ENOMEM and size >= 0):
-        free = _free_bytes(path)
-        if os.path.realpath(path).startswith(SHARED_MEMORY):
-            return SharedMemoryFullError(size, free)
-        need = f"{size} bytes needed" if size >= 0 else "no space"
-        full = SystemCallError(f"{prefix}{path} is full: {need}, {free} free", number, errno.errorcode[number])
-        full.hint = "make room; it goes on by itself"
-        full.retriable = True
-        return full
+    if number in FULL or (number == errno.ENOMEM and size >= 0):
+        return room_error(number, what, size, path)
     name = errno.errorcode.get(number, f"errno {number}")
     return SystemCallError(f"{prefix}{os.strerror(number)}", number, name)
-
-
-def _free_bytes(path: str) -> int:
-    """Bytes that an unprivileged user may still write to the file system of `path`; -1 if nobody can say."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return -1
-    return found.f_bavail * found.f_frsize

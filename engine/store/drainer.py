@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptionError, Error, FencedError, LimitReachedError, TurnHeldError, no_room
 from ..native.core import ffi, lib
+from ..native.limits import named
 from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
 from ..rules.halts import Halt
@@ -338,9 +339,9 @@ class Drainer:
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
             self._halts.setdefault(repo.source.uuid, Halt()).halted(repo.next_sqn, time.monotonic_ns())
 
-    def say(self, source: SourceState, error: Error | OSError) -> None:
+    def say(self, source: SourceState, error: Exception) -> None:
         """What is wrong with the log of a source: once, until it is another one."""
-        uuid = source.uuid
+        uuid, error = source.uuid, named(error)
         limit = error.limit if isinstance(error, LimitReachedError) else ""
         what = "no room" if no_room(error) else limit or str(error)
         if self._said.get(uuid) != what:

@@ -29,6 +29,7 @@ from ..errors import (
     LimitReachedError,
     ReadOnlyError,
     TurnHeldError,
+    no_room,
 )
 from ..log.info_file import StoreInfo, write_info
 from ..log.state_file import State, StateFile
@@ -371,12 +372,13 @@ class Store:
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
             return wire.Refused(request_id, _code(request, "read_only"), text)
-        limit = named(error)
+        limit = named(error, where=self.directory.path)
         text = f"store {self.config.name} failed to do this: {limit}"
-        if not isinstance(limit, LimitReachedError):
+        which = limit.limit if isinstance(limit, LimitReachedError) else "no room" if no_room(limit) else ""
+        if not which:
             _log.exception("request %s failed", type(request).__name__)
-        elif limit.limit not in self._limits_told:
-            self._limits_told.add(limit.limit)
+        elif which not in self._limits_told:
+            self._limits_told.add(which)
             _log.error("%s", text)
         return wire.Refused(request_id, _code(request, "failed"), text)
 

@@ -267,7 +267,8 @@ class Os:
         """As os: whether it is read-only, and room."""
         found = _stat(path, None, True)
         flag = real.ST_RDONLY if lib.sim_devices[found.st_dev - 1].read_only else 0
-        return SimpleNamespace(f_flag=flag, f_bavail=1 << 20, f_frsize=4096, f_blocks=1 << 20)
+        files = {"f_files": 1 << 20, "f_favail": 1 << 20}
+        return SimpleNamespace(f_flag=flag, f_bavail=1 << 20, f_frsize=4096, f_blocks=1 << 20, **files)
 
 
 class Paths:

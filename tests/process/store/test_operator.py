@@ -190,7 +190,7 @@ def test_what_the_disk_has_no_room_for_changes_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(StateFile, "save", full)
             for request in requests:
-                with pytest.raises(hf.Error, match="No space left on device"):
+                with pytest.raises(hf.Error, match="is full: no space"):
                     ask(domain, "a", request, SHORT)
         assert store.store.state.excluded == {}
         assert store.store.state.sources == [kept]
