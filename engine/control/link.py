@@ -3,11 +3,15 @@
 The link keeps trying for as long as the context lives, so that a store that returns is found by itself.
 Everything runs on the context's thread. A broken link means "look at the lock now" (docs/design.md 12): the
 store is dead only if its lock is free.
+
+The socket has room for some 150 requests that the store has not read. What a context asks beyond waits here,
+in order: to break the link instead would make all of its sources and receivers ask again, for ever.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import CorruptionError, ForeignOwnerError
@@ -27,6 +31,8 @@ __all__ = ["LinkListener", "StoreLink", "twin_of"]
 RETRY_NS = 50_000_000
 HINDERED_NS = 1_000_000_000
 """Who is turned away, or has no descriptor, does not keep a store busy."""
+ROOM_S = 0.01
+"""At close: pause between two looks for room in a socket that is full."""
 
 
 class LinkListener(Protocol):
@@ -67,6 +73,8 @@ class StoreLink:
         self._next_try_ns = 0
         self._ids = 0
         self._asked: dict[int, Callable[[wire.Answer], None]] = {}
+        self._unsent: deque[bytes] = deque()
+        """Requests for which the socket has no room yet."""
 
     @property
     def up(self) -> bool:
@@ -84,12 +92,17 @@ class StoreLink:
         if self._sock is None or not self.up:
             return False
         self._asked[request.id] = then  # type: ignore[union-attr]  # every request but Hello has one
-        return self._send(request)
+        self._unsent.append(wire.encode(request))
+        return self._send()
 
-    def _send(self, request: wire.Request) -> bool:
-        assert self._sock is not None
+    def _send(self) -> bool:
+        """What waits, as far as there is room. False: the link broke."""
         try:
-            self._sock.send(wire.encode(request))
+            while self._sock is not None and self._unsent:
+                self._sock.send(self._unsent[0])
+                self._unsent.popleft()
+        except BlockingIOError:
+            pass  # the answers make the context turn again, and there is room then
         except OSError:
             self._break()
             return False
@@ -118,6 +131,7 @@ class StoreLink:
                 break
             count += 1
             self._take(packet)
+        self._send()
         return count
 
     def _connect(self) -> bool:
@@ -189,6 +203,7 @@ class StoreLink:
         if sock is not None:
             sock.close()
         self._asked.clear()
+        self._unsent.clear()
         if self.welcome is not None:
             self.welcome = None
             for listener in list(self.listeners):
@@ -202,11 +217,15 @@ class StoreLink:
             while self._sock is not None and clock() < deadline:
                 if not (self._asked if asked is None else self._asked.keys() & asked):
                     return
-                self._sock.settimeout(max(deadline - clock(), 1) / 1e9)
+                self._sock.setblocking(False)
+                if not self._send():
+                    return
+                left_s = max(deadline - clock(), 1) / 1e9
+                self._sock.settimeout(min(left_s, ROOM_S) if self._unsent else left_s)
                 try:
                     packet = self._sock.recv(wire.PACKET_MAX)
                 except OSError as error:
-                    if error.errno == errno.EINTR:
+                    if error.errno == errno.EINTR or (self._unsent and isinstance(error, TimeoutError)):
                         continue
                     return
                 if not packet:

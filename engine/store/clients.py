@@ -6,6 +6,7 @@ nothing: a child that the owner has forked may hold it. The owner's lock decides
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,6 +69,9 @@ class Client:
         self.holds: dict[Key, Hold] = {}
         self.readers: dict[bytes, Reader] = {}
         """Receivers with a session, whatever they are registered with."""
+        self.unsent: deque[bytes] = deque()
+        """Answers for which its socket has no room. Nothing more is read from it until they are sent, so
+        there are no more than it has asked for."""
         self.closed = False
 
     def leave(self, role: str, source: bytes, uuid: bytes) -> None:
@@ -114,21 +118,41 @@ class Clients:
     def drop(self, client: Client) -> None:
         """Closes a connection: what it holds is free."""
         client.closed = True
+        client.unsent.clear()
         self._selector.unregister(client.sock)
         del self._all[client.sock.fileno()]
         client.sock.close()
 
     def send(self, client: Client, answer: wire.Answer) -> None:
-        """To the process, which is woken. One that does not read its answers is dropped: it must connect
-        again."""
+        """To the process, which is woken. What its socket has no room for is sent when it has read others:
+        one that were dropped instead would come again with all that it has asked for."""
+        if client.closed:
+            return
+        client.unsent.append(wire.encode(answer))
+        if len(client.unsent) == 1:
+            self.send_on(client)
+            if client.unsent:
+                self._selector.modify(client.sock, selectors.EVENT_WRITE)
+
+    def send_on(self, client: Client) -> None:
+        """What waits, as far as there is room. One that has gone is dropped."""
         try:
-            client.sock.send(wire.encode(answer))
+            while client.unsent:
+                client.sock.send(client.unsent[0])
+                client.unsent.popleft()
+        except BlockingIOError:
+            pass
         except OSError:
-            if not client.closed:
-                self.drop(client)
+            self.drop(client)
             return
         if client.hello:
             lib.hf_bell_ring(self._bells.handle, client.hello.bell)
+
+    def may_send(self, client: Client) -> None:
+        """There is room in its socket; when all is sent, it is read from again."""
+        self.send_on(client)
+        if not client.unsent and not client.closed:
+            self._selector.modify(client.sock, selectors.EVENT_READ)
 
     def get(self, fd: int) -> Client | None:
         """The connection with this descriptor, if it was not dropped."""

@@ -323,6 +323,9 @@ class Store:
         client = self._clients.get(fd)
         if client is None:  # dropped in this very turn: another one's claim found its process dead
             return
+        if client.unsent:
+            self._clients.may_send(client)
+            return
         try:
             packet = client.sock.recv(wire.PACKET_MAX)
         except BlockingIOError:

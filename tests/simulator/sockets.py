@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 QUEUE_MAX = 64
 """Packets that a socket holds before send() finds no room."""
 FIRST_FD = 2_000_000
+EVENT_READ, EVENT_WRITE = 1, 2
 
 
 class Socket:
@@ -121,6 +122,9 @@ class Socket:
             self._wait()
         packet = self.packets.popleft()
         world.wake(("room", self.other))
+        for selector in self.other.__dict__.get("selectors", ()) if self.other is not None else ():
+            if selector.watches_room(self.other):
+                world.wake(selector)
         return packet[:size]
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
@@ -132,6 +136,10 @@ class Socket:
     def is_readable(self) -> bool:
         """A read would not wait."""
         return bool(self.packets) or self.broken or bool(self.listening)
+
+    def is_writable(self) -> bool:
+        """A send would not wait."""
+        return self.broken or self.other is None or len(self.other.packets) < QUEUE_MAX
 
     def close(self) -> None:
         """As socket."""
@@ -191,7 +199,7 @@ class Key:
 
 
 class Selector:
-    """As selectors.DefaultSelector, for reading."""
+    """As selectors.DefaultSelector."""
 
     def __init__(self) -> None:
         self._keys: dict[Socket, Key] = {}
@@ -209,9 +217,18 @@ class Selector:
         sock.__dict__["selectors"].remove(self)
         return self._keys.pop(sock)
 
+    def modify(self, sock: Socket, events: int, data: object = None) -> Key:
+        """As selectors."""
+        key = self._keys[sock] = Key(sock, events, data)
+        return key
+
+    def watches_room(self, sock: Socket) -> bool:
+        """It waits until there is room for a packet."""
+        return self._keys[sock].events == EVENT_WRITE
+
     def _ready(self) -> Iterator[tuple[Key, int]]:
         for sock, key in list(self._keys.items()):
-            if sock.is_readable():
+            if sock.is_writable() if key.events == EVENT_WRITE else sock.is_readable():
                 yield key, key.events
 
     def select(self, timeout: float | None = None) -> list[tuple[Key, int]]:
@@ -237,4 +254,6 @@ socket = SimpleNamespace(
     socket=Socket, socketpair=socketpair, AF_UNIX=real.AF_UNIX, SOCK_SEQPACKET=real.SOCK_SEQPACKET,
     SOL_SOCKET=real.SOL_SOCKET, SO_PEERCRED=real.SO_PEERCRED,
 )  # fmt: skip
-selectors: Any = SimpleNamespace(DefaultSelector=Selector, BaseSelector=Selector, EVENT_READ=1)
+selectors: Any = SimpleNamespace(
+    DefaultSelector=Selector, BaseSelector=Selector, EVENT_READ=EVENT_READ, EVENT_WRITE=EVENT_WRITE
+)
