@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..engine.memory.domain import Domain
-from ..engine.tools.doctor import examine
+from ..engine.tools.doctor import Machine, examine
 from .all_domains import each_domain, exclude, heading
 from .lines import say, say_json
 
@@ -34,8 +34,8 @@ def diagnose(json: bool, name: str | None, all_domains: bool) -> int:
 
 def _diagnose_all(json: bool) -> int:
     """With JSON: a list of objects, with ``domain`` (its path) and ``findings``, or ``error``."""
-    worst, told = 0, list[dict[str, object]]()
-    for path, findings, why, code in each_domain(examine):
+    machine, worst, told = Machine(), 0, list[dict[str, object]]()
+    for path, findings, why, code in each_domain(lambda domain: examine(domain, machine)):
         if json:
             told.append({"domain": path, "error": why} if findings is None else {"domain": path, "findings": findings})
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import metadata, util
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .orphans import Orphan
     from .snapshot import StoreFiles
 
-__all__ = ["Finding", "examine", "file_system", "removes_ipc"]
+__all__ = ["Finding", "Machine", "examine", "file_system", "removes_ipc"]
 
 SHM_TOTAL_MIN = 256 << 20
 """Bytes: a handful of sources with rings of the default size."""
@@ -54,11 +54,38 @@ SYSTEM_UID_MAX = 999
 """logind keeps what system users own."""
 
 
-def examine(domain: Domain) -> list[Finding]:
-    """Everything, in a fixed order. ``domain`` need not be joined."""
+class Machine:
+    """What is the same for each domain: looked at once, when it is first asked for. To look for orphans takes
+    all of shared memory and /proc, far longer than the rest."""
+
+    @cached_property
+    def shared_memory(self) -> list[Finding]:
+        """Its kind, size and room."""
+        return list(_shared_memory())
+
+    @cached_property
+    def settings(self) -> list[Finding]:
+        """Of the system."""
+        return [_remove_ipc(), _membarrier()]
+
+    @cached_property
+    def extension(self) -> Finding:
+        """The compiled core."""
+        return _extension()
+
+    @cached_property
+    def orphans(self) -> list[Finding]:
+        """What no domain claims."""
+        return list(_orphans())
+
+
+def examine(domain: Domain, machine: Machine | None = None) -> list[Finding]:
+    """Everything, in a fixed order. ``domain`` need not be joined. ``machine``: shared by several domains."""
+    every = machine or Machine()
     return [
-        *_shared_memory(), *store_limits(domain), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
-        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_orphans(), *_waiting(domain),
+        *every.shared_memory, *store_limits(domain), *every.settings, every.extension, *_versions(domain),
+        *_directories(domain), *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *every.orphans,
+        *_waiting(domain),
     ]  # fmt: skip
 
 
@@ -140,7 +167,6 @@ def _membarrier() -> Finding:
 
 
 def _versions(domain: Domain) -> Iterator[Finding]:
-    yield _extension()
     kinds = {"stream": lib.HF_KIND_STREAM, "board": lib.HF_KIND_BOARD, "bells": lib.HF_KIND_BELLS}
     places = [(f"{SHM_DIR}/{item.name}", kinds[item.kind]) for item in domain.objects() if item.kind in kinds]
     folders = [store.info.logs for store in store_files(domain) if store.info is not None]

@@ -4,18 +4,23 @@ is."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from importlib import metadata, util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from support.leftovers import remove_objects
 
+from holdfast.cli import all_domains
+from holdfast.cli.doctor import diagnose
 from holdfast.engine.errors import CorruptionError
 from holdfast.engine.memory.domain import SHM_DIR, Domain
 from holdfast.engine.native.core import lib
 from holdfast.engine.tools import doctor
 from holdfast.engine.tools.doctor import file_system, removes_ipc
+from holdfast.engine.tools.orphan_messages import KnownDomain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,3 +192,38 @@ def test_a_domain_that_cannot_be_looked_at_is_a_finding_and_no_traceback(
     it = bad(list(doctor._stale(empty)), "stale")
     assert "the domain cannot be looked at: " in it.found
     assert "its objects make no sense" in it.found
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_is_of_the_machine_is_looked_at_once_for_all_domains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    """All of shared memory and /proc was looked through for orphans for each domain."""
+    places = [str(tmp_path / name) for name in "abc"]
+    for place in places:
+        Domain(place).close()
+    looks = Counter[str]()
+
+    def counted(name: str) -> None:
+        look = getattr(doctor, name)
+
+        def looked() -> object:
+            looks[name] += 1
+            return look()
+
+        monkeypatch.setattr(doctor, name, looked)
+
+    names = ("_shared_memory", "_remove_ipc", "_membarrier", "_extension")
+    for name in names:
+        counted(name)
+    monkeypatch.setattr(doctor, "_orphans", lambda: looks.update(["_orphans"]) or [])
+    monkeypatch.setattr(all_domains, "known_domains", lambda: [KnownDomain(place, "") for place in places])
+    try:
+        diagnose(as_json, None, all_domains=True)
+    finally:
+        for place in places:
+            remove_objects(place)
+    assert looks == dict.fromkeys((*names, "_orphans"), 1)
+    said = capsys.readouterr().out
+    assert all(place in said for place in places)
+    assert said.count("compiled core with layout") == len(places), "it is said of each"
