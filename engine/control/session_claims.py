@@ -5,8 +5,8 @@ A receiver claims a topic when a store tells it of a source there that is over. 
 no claim: the stores refuse a second receiver of its session. The claims of a session are a file,
 ``<domain>/sessions/<session>.json``, which is changed under the domain's lock. Whoever is named there holds
 what he claims as long as his object is open and the lock of his process proves that he lives (docs/design.md
-12): a dead one's claims are free at once, whatever the stores do. Who is refused asks again and again. It does
-not register with a source that comes back before the other one has.
+12): a dead one's claims are free at once, whatever the stores do. Who is refused asks again and again, and
+does not register with a source that comes back before the other one has.
 
 A receiver of single sources claims those, and no topic: two of them may share a topic. Where one of a topic
 and one of single sources meet, and where the file cannot be read or written, the stores decide as before:
