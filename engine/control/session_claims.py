@@ -140,7 +140,7 @@ class SessionClaims:
                 self._refused(said)
 
     def awaits(self, topic: str, source: bytes) -> bool:
-        """This source of the topic is back, and whoever has the topic is not registered with it yet. Once that
+        """This source of the topic is back, and whoever has the topic is not registered with it yet. Once it
         is, the stores refuse this receiver, and say so."""
         if f"/{topic}" not in self._denied:
             return False

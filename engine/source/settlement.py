@@ -161,7 +161,7 @@ class Settlement:
             if not thorough:
                 return moved
             self._check_ns = now_ns + self._interval_ns
-            below = self.retention.outlived(now_ns)
+            below = self.retention.outlived(time.monotonic_ns())  # behind the look at what was sent: else it were older
             if below <= self.retention.stable:
                 return moved
             self.retention.give_up(below)

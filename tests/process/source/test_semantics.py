@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.events.info import NoFlags
 from holdfast.engine.events.source import ConfirmationFlags, NotStableFlags, ReclaimedFlags, StableFlags
+from holdfast.engine.source import settlement as settlement_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,6 +181,23 @@ def test_d2_the_lifetime_gives_up_what_is_not_stable(scene: Scene) -> None:
     assert source.in_flight == (0, 0)
     assert source.stats().forced_reclaims == 2
     source.send(b"there is room", timeout=0)
+
+
+def test_d2_a_turn_that_was_held_up_ages_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process stood still for five hours, between the look at the clock and the look at what was sent."""
+    source = scene.source(ume_message_stability_lifetime=3_600_000, ume_store_check_interval=3_600_000)
+    scene.stand_still()
+    settlement = source._session.settlement
+    assert settlement is not None
+    before, now = (time.monotonic_ns() + hours * 3600 * 10**9 for hours in (5, 10))
+    with settlement.lock:  # the context's own turns come later
+        monkeypatch.setattr(settlement_module, "time", SimpleNamespace(monotonic_ns=lambda: now))
+        source.send(b"just now")
+        for began in (before, now):
+            settlement._check_ns = 0
+            settlement.turn(began)
+        assert settlement.retention.forced == 0
+        monkeypatch.undo()
 
 
 def test_a_full_retention_buffer_never_blocks_a_send_though_the_store_stands_still(scene: Scene) -> None:
