@@ -97,6 +97,8 @@ int64_t hf_log_sync(struct hf_log *log);
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 /* It has again what it may have acknowledged, or a later incarnation has settled it: hf_log_info.unsure becomes 0, for good. */
 int64_t hf_log_sure(struct hf_log *log);
+/* The disk begins with what hf_log_rest will sync: so that takes less time, later. */
+int64_t hf_log_rest_begin(const struct hf_log *log);
 /* Closes it, in any case, and for long: its files become as small as what is in them (rest.c). `on_disk`: all of it outlives a
  * power cut from then on, whatever its level. HF_AGAIN: a helper is at the spare, which stays. HF_POISONED, an errno: as
  * hf_log_sync and hf_log_roll; they stay as they are. */

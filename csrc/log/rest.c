@@ -17,6 +17,9 @@
 #include "log/head.h"
 #include "log/poison.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 /* Of a level that syncs nothing. Its head has said nothing of BEGINs that a power cut would leave, nor have its names. */
 static int64_t to_disk(struct hf_log *log)
 {
@@ -26,10 +29,25 @@ static int64_t to_disk(struct hf_log *log)
     }
     HF_FAIL("rest.settled");
     if (status == HF_OK) {
-        hf_log_tell(log, &log->head->level, HF_LEVEL_DISK);
+        hf_log_tell_on_disk(log, &log->head->level, HF_LEVEL_DISK);
         status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
     }
     return status;
+}
+
+int64_t hf_log_rest_begin(const struct hf_log *log)
+{
+    HF_ENTER(log);
+    for (int64_t i = 0; i < log->count; i++) {
+        char name[HF_SEGMENT_NAME];
+        hf_seg_name(name, log->segs[i].base);
+        int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0) {
+            hf_sync_begin(fd, 0, 0); /* to its end; what fails there hf_log_rest is told */
+            close(fd);
+        }
+    }
+    return HF_OK;
 }
 
 static int64_t put_away(struct hf_log *log, int on_disk)

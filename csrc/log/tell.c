@@ -31,11 +31,8 @@ static int64_t put(const struct hf_log *log, const void *place, const void *valu
 
 static void tell_poison(struct hf_log *log, uint64_t word)
 {
-    if (hf_log_on_disk(log)) {
-        (void)put(log, &log->head->poisoned, &word, sizeof word); /* best effort: the doubt lies on another device */
-    } else {
-        hf_store_release_u64(&log->head->poisoned, word); /* pairs with hf_log_poisoned, on another thread */
-    }
+    /* Best effort: the doubt lies on another device. Never through the mapping: a disk that fails may be read-only by now. */
+    (void)put(log, &log->head->poisoned, &word, sizeof word);
 }
 
 int hf_log_poisoned(const struct hf_log *log)
@@ -81,6 +78,11 @@ void hf_log_tell(struct hf_log *log, uint64_t *word, uint64_t value)
     } else {
         hf_store_release_u64(word, value); /* pairs with the two reads of hf_head_look, of another process */
     }
+}
+
+void hf_log_tell_on_disk(struct hf_log *log, uint64_t *word, uint64_t value)
+{
+    tell(log, word, &value, sizeof value);
 }
 
 void hf_log_tell_bytes(struct hf_log *log, void *place, const void *bytes, uint64_t n)

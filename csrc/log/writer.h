@@ -88,7 +88,8 @@ static inline int hf_log_on_disk(const struct hf_log *log)
 
 /* ---- tell.c: into the head, and onto the disk. Where that fails the log is poisoned ---- */
 
-void hf_log_tell(struct hf_log *log, uint64_t *word, uint64_t value); /* word: of log->head */
+void hf_log_tell(struct hf_log *log, uint64_t *word, uint64_t value);         /* word: of log->head */
+void hf_log_tell_on_disk(struct hf_log *log, uint64_t *word, uint64_t value); /* the same by pwrite, at each level */
 void hf_log_tell_bytes(struct hf_log *log, void *place, const void *bytes, uint64_t n);
 /* In the place of the table before the newest; a crash inside leaves that one. Readers look when begin_version says so: once it
  * is durable, if the log is. */

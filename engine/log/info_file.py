@@ -345,7 +345,9 @@ class Own(NamedTuple):
     def is_told_by(self, info: StoreInfo) -> bool:
         """This file is of that store. Not where its directory has run under another name somewhere else: what
         the store of that name has there now, the file does not say."""
-        return info.uuid == self.uuid and (info.name == self.name or Path(info.logs) == self.logs)
+        if info.uuid != self.uuid or info.name == self.name:
+            return info.uuid == self.uuid
+        return os.path.realpath(info.logs) == os.path.realpath(self.logs)
 
 
 def peer_logs(

@@ -176,19 +176,27 @@ class SourceRegister:
             self._known = _register(entries)
         return self._known
 
-    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int], over: Iterable[int] = ()) -> None:
+    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int]) -> None:
         """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is
-        in trouble. ``over``: exclusions by the operator that are over then."""
+        in trouble."""
         same = self._claim[:2] == (uuid, incarnation)
         known = dict(self._claim.lives) if same else {}
         start = self._claim.start if same else -1
-        self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start, tuple(over))
+        ended = self._claim.over if same else ()
+        self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start, ended)
         self.settle()
 
-    def complete(self, start: int) -> None:
-        """The source is, with what it has declared, from ``start`` on: no other list counts from there on."""
+    def complete(self, start: int, over: Iterable[int] = ()) -> None:
+        """The source is, with what it has declared, from ``start`` on: no other list counts from there on.
+        ``over``: exclusions by the operator that were for this start."""
         self._claim = self._claim._replace(start=start)
-        self.settle()
+        self.end(over)
+
+    def end(self, over: Iterable[int]) -> None:
+        """These are over, if the source is complete: a store that was excluded is about to count again."""
+        if self._claim.start >= 0:
+            self._claim = self._claim._replace(over=tuple(dict.fromkeys([*self._claim.over, *over])))
+            self.settle()
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Writes what is not written yet. To be called again and again: a file may have been in trouble."""

@@ -145,15 +145,19 @@ def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | N
 
 
 def over(register: Register, uuid: bytes) -> Collection[int]:
-    """Exclusions that are over, as this host's register has it."""
-    return register[uuid].over if uuid in register else ()
+    """Exclusions that are over, as this host's register has it. Of an identity that it does not know, those
+    of all others: the word was for them."""
+    if uuid in register:
+        return register[uuid].over
+    return [number for each in register.values() for number in each.over]
 
 
 def all_over(grants: Sequence[Grant], register: Register, uuid: bytes) -> list[int]:
-    """Exclusions by the operator that are over with a BEGIN under ``uuid``: all that somebody knows, those
-    that a store remembers last."""
+    """Exclusions by the operator that are over with a BEGIN under ``uuid``: all that somebody knows. Of more
+    than OVER_MAX, those first that a store remembers."""
+    remembered = [number for each in grants for number in each.exclusions.values()]
     ended = [*over(register, uuid), *(number for each in grants for number in each.over)]
-    return list(dict.fromkeys([*ended, *(n for each in grants for n in each.exclusions.values())]))[-OVER_MAX:]
+    return list(dict.fromkeys([*remembered, *reversed(ended)]))[:OVER_MAX]
 
 
 def _excluded(grants: Iterable[Grant], register: Register, uuid: bytes) -> set[str]:

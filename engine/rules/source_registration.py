@@ -65,6 +65,9 @@ class SourceRegistration(Registration):
         """Stores that know nothing of this source, also without having answered."""
         self.register = election.NOTHING
         """What this host's register has; to be read anew before each question."""
+        self.over: list[int] = []
+        """Exclusions by the operator that the opening was decided with, and those of a store that takes part
+        again: over once this source may send."""
         self.least = 0
         """The incarnation that stores are asked to promise: the greatest that one has promised, or that a
         ring has had."""
@@ -151,6 +154,7 @@ class SourceRegistration(Registration):
     def _announce(self, store: int, now_ns: int) -> list[Action]:
         entry = self.entries[store]
         entry.phase, entry.asked_ns = Phase.ANNOUNCED, now_ns
+        self.over += [number for number in self.exclusions(store) if number not in self.over]
         return [reg.Announce(store)]
 
     def _claims(self) -> Phase | None:
@@ -202,6 +206,7 @@ class SourceRegistration(Registration):
             for store, grant in self._answers().items()
             if grant.uuid == decision.uuid and store not in decision.contested
         }
+        self.over = election.all_over(list(self._answers().values()), self.register, decision.uuid)
         gone = reg.Forgot(decision.forgot, decision.start_sqn)
         told: list[Action] = [gone] if decision.forgot and gone != self._told_gone else []
         self._told_gone = gone
@@ -238,10 +243,6 @@ class SourceRegistration(Registration):
         """Of this store by the operator, after which it has to learn."""
         grants = {index: entry.grant for index, entry in enumerate(self.entries) if entry.grant is not None}
         return election.to_learn(store, grants, self._names) if store in grants else []
-
-    def over(self) -> list[int]:
-        """Exclusions by the operator that are over with this BEGIN: all that somebody knows."""
-        return election.all_over([e.grant for e in self.entries if e.grant is not None], self.register, self.uuid)
 
     def open_by(self, by_ns: int) -> None:
         """Somebody waits: after an attempt that failed the next one is made at this time, if not before."""

@@ -274,7 +274,7 @@ class SourceSession:
                     self._events.append(event)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
-            self._register.complete(self.machine.start_sqn)
+            self._register.complete(self.machine.start_sqn, self.machine.over)
         if complete and self.machine.keeps_too_little():
             _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
         if complete and self.on_event is not None:
@@ -335,6 +335,7 @@ class SourceSession:
                     and (settlement.find_store(store, welcome.uuid) or news)
                 ):
                     self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
+                self._register.end(self.machine.over)
                 begun = self.machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
             case wire.Refused():
@@ -344,13 +345,13 @@ class SourceSession:
         link = self._links[store]
         machine = self.machine
         grant = machine.entries[store].grant
-        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}), machine.over())
+        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self.name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
-            earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0), machine.over(),
+            earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0), machine.over,
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:
@@ -385,9 +386,8 @@ class SourceSession:
             self._straight = ring.handle
         if not self.stores:
             self._write_sri()
-        machine = self.machine
-        self._register.declare(machine.uuid, ring.incarnation, machine.lives(machine.seated), machine.over())
-        return machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
+        self._register.declare(self.machine.uuid, ring.incarnation, self.machine.lives(self.machine.seated))
+        return self.machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:
         """Nothing was sent in it: it goes as if it had not been."""

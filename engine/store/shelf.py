@@ -34,6 +34,7 @@ from ..log.timestamps import first_kept
 from ..memory.mapping import UnpublishedError, attach_board, read_lines
 from ..native.core import CData, ffi, lib
 from ..native.runtime import time
+from ..native.status import check
 from . import acks
 from .news import called
 from .rounds import Rounds
@@ -78,6 +79,8 @@ class Shelf:
         self._rounds = Rounds(holdings)
         self._boards: deque[tuple[int, bytes]] = deque()
         """When to see whether the board of a shelved source may go, and which."""
+        self._begun: dict[bytes, int] = {}
+        """Of logs that are to be closed: below which number the disk has begun with what is to be synced."""
         self._due_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
@@ -164,13 +167,25 @@ class Shelf:
         ringless = [uuid for uuid in wanted if uuid not in ringed]
         holdings.drainer.guard(time.monotonic_ns())  # who has lost the directory writes nothing there
         taken = holdings.drainer.take_out(
-            ringless, lambda each: _is_over(each, patient=wanted[each.source.uuid]), AT_ONCE
+            ringless, lambda each: _is_over(each, patient=wanted[each.source.uuid]) and self._may_rest(each), AT_ONCE
         )
         shelved = [repository.source for repository in taken if self._close(repository)]
         if shelved:
             holdings.save(sync=False)
         self._boards.extend((now_ns + BOARD_NS, source.uuid) for source in shelved)
         return len(taken)
+
+    def _may_rest(self, repository: Repository) -> bool:
+        """What is acknowledged from memory goes to disk when its log is closed. At a first call the disk
+        begins with it, so a later one finds less to do. On the drain thread."""
+        uuid, following = repository.source.uuid, repository.next_sqn
+        if repository.level == lib.HF_LEVEL_DISK or repository.source.repository == "memory":
+            return True
+        if self._begun.pop(uuid, -1) == following:
+            return True
+        check(lib.hf_log_rest_begin(repository.log), what=str(repository.path))
+        self._begun[uuid] = following
+        return False
 
     def _may_be_shelved(self, repository: Repository) -> bool:
         """What it is set to keep needs nobody who looks after it."""

@@ -102,8 +102,9 @@ class Register:
         self.lists[declared] = incarnation, FOR_EVER
         self.lives.update(lives)
 
-    def complete(self, declared: Declared, incarnation: int, start: int) -> None:
+    def complete(self, declared: Declared, incarnation: int, start: int, over: Collection[int] = ()) -> None:
         """From here on no list but this one counts."""
+        self.over.update(over)
         for each, (declared_under, below) in self.lists.items():
             if each != declared and declared_under < incarnation:
                 self.lists[each] = declared_under, min(below, start)

@@ -9,7 +9,7 @@ from model.declared import Register
 from model.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 __all__ = ["Fates"]
 
@@ -23,13 +23,15 @@ class Fates:
     saved: Register
     damaged: bool
     exclusions: int
+    harmed: bool
+    """Something has been lost or set back: there may be no decision for ever."""
     next_life: Callable[[], int]
 
     # What befalls a store -----------------------------------------------------------------------------------
 
     def wipe(self, name: str) -> None:
         """Its directory is gone, with another one in its place."""
-        self.disks[name] = Disk([self.next_life()], wiped=True)
+        self.disks[name], self.harmed = Disk([self.next_life()], wiped=True), True
 
     def save(self, name: str) -> None:
         """A backup is made of it."""
@@ -38,11 +40,13 @@ class Fates:
     def restore(self, name: str) -> None:
         """The backup takes its place."""
         if name in self.copies:
+            self.harmed = True
             self.disks[name] = copy.deepcopy(self.copies[name])
 
     def forget(self, name: str) -> None:
         """Its log is gone, and its state is not: one in memory, after a reboot."""
         disk = self.disks[name]
+        self.harmed = True
         if disk.state is not None:
             disk.log, disk.end = {}, 0
             disk.state.learner |= disk.state.incarnation > 0
@@ -59,6 +63,11 @@ class Fates:
         self.exclusions += 1
         names = list(self.disks)
         self.disks[names[(names.index(name) + 1) % len(names)]].excluded[name] = self.exclusions
+
+    def heard(self, up: Collection[str]) -> set[tuple[str, int]]:
+        """Whom these say that the operator has excluded; where the source has begun at some, these alone."""
+        begun = [name for name in up if (state := self.disks[name].state) is not None and state.incarnation]
+        return {each for name in begun or up for each in self.disks[name].excluded.items()}
 
     # What befalls the register ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ rules of its own, in :meth:`Declared.stable`, and knows each message by its cont
 * what was stable only with what an excluded store has is given up, until that has learned;
 * no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the
   end;
-* when every store that was ever declared has answered, there is a decision.
+* when every store that was ever declared has answered, or is excluded, there is a decision.
 
 The register adds to what the stores say, and takes nothing from it. So what only it knew is lost with it:
 that is counted (``World.only_written``), where the register as it was written would have led to another
@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING
 from model.declared import Register
 from model.disk import Disk, Kept
 from model.fates import Fates
+from model.verdicts import gist, makes_void, renumbers, table_of
 
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
 from holdfast.engine.rules.quorum import Groups
-from holdfast.engine.rules.reconcile import Table, after_begin, void_from
+from holdfast.engine.rules.reconcile import after_begin, void_from
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.reports import Configuration, Seen, farthest
 from holdfast.engine.store.answers import keeps_promise
@@ -86,7 +87,7 @@ class World(Fates):
         """As it is, and all that was to be written: the same, until something befalls the register."""
         self.saved = Register()
         """A copy of the register."""
-        self.damaged = False
+        self.damaged = self.harmed = False
         """The register is not what was written."""
         self.parted = False
         """By the register as it was written, the decision would have been another one."""
@@ -102,6 +103,8 @@ class World(Fates):
         source that has started since with some that remembered it."""
         self.spent: set[int] = set()
         """Those exclusions: who was excluded is waited for again."""
+        self.used: set[int] = set()
+        """Some store has taken in a BEGIN that was decided with them, or after them."""
         self.learning: dict[str, list[int]] = {}
         """Exclusions that each store learns after, with the BEGIN of this life."""
         self.over: set[int] = set()
@@ -237,27 +240,33 @@ class World(Fates):
         found, grants = question()
         if found is None:
             self.waited += 1
+            given_up = {name for name, number in self.heard(up) & self.excluded if number not in self.used}
+            if not (self.harmed or blind or hidden) and self.disks.keys() - set(up) <= given_up:
+                raise LostError(f"all but {given_up}, which are excluded, have answered: there is no decision")
             self._forget_promises(before)
             return False
         self.decided += 1
         self._part(found)
         if found.uuid != OURS and any(self.disks[name].log for name in up):
             raise LostError(f"another identity begins on {sorted(up)}, where messages are kept")
-        if found.uuid != OURS and self.begun:
-            return True  # a source of its own: who asked knows nothing of the other one
+        if found.uuid != OURS and self.begun:  # a source of its own: who asked knows nothing of the other one
+            if left := {number: held for number in self.stable if (held := {*self._left(number)} & {*declared.stores})}:
+                raise LostError(f"another identity begins, and declared stores have what is stable: {left}")
+            return True
         seats = declared.seats(up) & set(up)
         lives = election.lives(grants, {OURS: self.register.written}, OURS)
         told = {name: life for name, life in lives.items() if name in seats}
         self.over = set(election.all_over(list(grants.values()), {OURS: self.register.written}, OURS))
+        self.learning = self._to_learn(declared, up)
         self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
-        self.learning = self._to_learn(declared, up)
         begun = [name for name in reached if self.begin(name, declared, found, told, claimant)]
+        self.used |= {number for name in up if begun for number in self.disks[name].excluded.values()}
         if declared.enough(begun):
             self.judge_start(found)
-            self.spent |= {number for _, number in self.excluded}
+            self.spent |= {number for name in up for number in self.disks[name].excluded.values()}
             for register in self.registers:
-                register.complete(declared, found.incarnation, found.start_sqn)
+                register.complete(declared, found.incarnation, found.start_sqn, self.over)
             unread = set(self.disks) if blind else set(hidden)
             self.send(declared, begun, found, choices, unread)
             if eventful and self.happen(declared, up, begun, found, told, choices):
@@ -278,7 +287,7 @@ class World(Fates):
 
     def _part(self, found: election.Decision) -> None:
         self.told |= {number for number in self.stable if found.forgot and number >= found.start_sqn}
-        self.parted = self.damaged and _gist(found) != _gist(self.instead(self.whole))
+        self.parted = self.damaged and gist(found) != gist(self.instead(self.whole))
 
     @property
     def registers(self) -> list[Register]:
@@ -288,7 +297,7 @@ class World(Fates):
     def _write(self, declared: Declared, incarnation: int, lives: dict[str, int], *, event: bool = False) -> None:
         """On disk, before any of these begins."""
         for register in self.registers if self.writes_events or not event else [self.written]:
-            register.declare(declared, incarnation, lives, self.over)
+            register.declare(declared, incarnation, lives)
 
     def happen(
         self, declared: Declared, up: Collection[str], begun: list[str], found: election.Decision, told: dict[str, int],
@@ -317,6 +326,8 @@ class World(Fates):
         self._write(declared, found.incarnation, {new: told[new]}, event=True)
         if self.begin(new, declared, found, told):
             begun.append(new)
+            for register in self.registers:
+                register.over.update(self.learning[new])
         return declared.enough(begun)
 
     def _to_learn(self, declared: Declared, up: Collection[str]) -> dict[str, list[int]]:
@@ -361,7 +372,7 @@ class World(Fates):
         for number, kept in disk.void(table).items():
             if self.stable.get(number) == kept.content and name in self._left(number):
                 text = f"BEGIN{table[-1]} makes void at {name} what is stable: number {number}"
-                self.lost(text, partial(_makes_void, number, kept))
+                self.lost(text, partial(makes_void, number, kept))
             del disk.log[number]
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True
@@ -380,10 +391,10 @@ class World(Fates):
             left = self._left(number)
             if left:
                 text = f"starts at {found.start_sqn}, and number {number} was stable: {left} have it"
-                self.lost(text, partial(_renumbers, number))
+                self.lost(text, partial(renumbers, number))
             elif number not in self.told and self.holders[number] <= self.forgetful:
                 text = f"starts at {found.start_sqn}, number {number} was stable and is gone, and nobody is told"
-                self.lost(text, partial(_renumbers, number, silently=True))
+                self.lost(text, partial(renumbers, number, silently=True))
             del self.stable[number]
 
     def _forgetful(self, up: Collection[str]) -> set[str]:
@@ -480,20 +491,3 @@ class World(Fates):
                 self.lost(
                     f"by {table_of(found)} number {number} is void, and was stable as {content}: {sorted(left)}", void
                 )
-
-
-def _makes_void(number: int, kept: Kept, decision: election.Decision) -> bool:
-    return number >= void_from(table_of(decision), kept.incarnation)
-
-
-def _renumbers(number: int, decision: election.Decision, *, silently: bool = False) -> bool:
-    return number >= decision.start_sqn and not (silently and decision.forgot)
-
-
-def _gist(decision: election.Decision | None) -> tuple[object, ...]:
-    return () if decision is None else (decision.uuid, decision.start_sqn, decision.begins, bool(decision.forgot))
-
-
-def table_of(decision: election.Decision) -> Table:
-    """The BEGINs, with the one that is decided."""
-    return (*decision.begins, (decision.incarnation, decision.start_sqn))

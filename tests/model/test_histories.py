@@ -151,6 +151,13 @@ def test_histories_with_an_operator_who_excludes(lists: list[Declared]) -> None:
     some(lambda choices: lives(lists, 7, choices, OPERATOR, eventful=True), range(OPERATED))
 
 
+@pytest.mark.parametrize("lists", [[THREE], [BACKUP], [THREE, OTHERS]], ids=name_of)
+def test_the_word_of_an_operator_ends_the_wait(lists: list[Declared]) -> None:
+    """Where nothing else befalls anybody; of whom the word was for, what it alone has is given up, once."""
+    fates = ("exclude", "exclude", "exclude_at_one")
+    some(lambda choices: lives(lists, 7, choices, fates, eventful=True), range(OPERATED))
+
+
 def test_what_only_the_register_knew_is_lost_with_it_and_is_counted() -> None:
     """Of {a}, then {b}, then {a, b} no store knows that the other one was there: more is not promised, and
     not less."""
@@ -292,6 +299,10 @@ def who_missed_a_begin_still_excludes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "_excluded", lambda grants, *_: {name for grant in grants for name in grant.excluded})
 
 
+def nobody_hears_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "_excluded", lambda *_: set())
+
+
 def an_exclusion_is_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceState, "readmit", lambda *_: False)
     monkeypatch.setattr(election, "over", lambda *_: ())
@@ -306,6 +317,7 @@ def only_who_has_recorded_it_knows_that_it_is_over(monkeypatch: pytest.MonkeyPat
     [
         (who_missed_a_begin_still_excludes, [THREE], OPERATOR),
         (an_exclusion_is_for_ever, [THREE], ("exclude",)),
+        (nobody_hears_the_operator, [THREE], ("exclude",)),
         (only_who_has_recorded_it_knows_that_it_is_over, [THREE], ("exclude_at_one",)),
         (a_seat_change_is_not_written, [SEAT], ("save", "restore")),
         (a_restored_register_is_believed, APART, FATES["one backup of both"]),

@@ -266,9 +266,9 @@ class Judge:
         """A receiver must have it."""
         if not self.keeps(message) or any(each.has(message) for each in self.skips[session]):
             return False
-        return self._is_waited_for(message, session)
+        return self.is_waited_for(message, session)
 
-    def _is_waited_for(self, message: Message, session: int) -> bool:
+    def is_waited_for(self, message: Message, session: int) -> bool:
         """What a receiver-paced source's stores keep for a receiver."""
         if not self.shape.has("paced"):
             return True
@@ -370,7 +370,7 @@ class Judge:
         acked = [each for each in self.skips[life.session] if each.acked]
         for message in self.messages.values():
             below = 0 <= message.last < low and message.mark not in self.consumed[life.session]
-            kept = below and self.keeps(message) and self._is_waited_for(message, life.session)
+            kept = below and self.keeps(message) and self.is_waited_for(message, life.session)
             if kept and not any(each.has(message) for each in acked):
                 self.fail(f"{life.process.name} has the position {low}, and nobody has acknowledged {message.mark!r}")
 

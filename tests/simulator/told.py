@@ -74,8 +74,9 @@ class Told:
         if skip is None or life.told_of_skip or not skip.known or not self._shape.has("paced"):
             return False
         had, acked = judge.consumed[life.session], [each for each in judge.skips[life.session] if each.acked]
-        left = [each for each in judge.messages.values() if each.kept and skip.has(each) and each.mark not in had]
-        return any(not any(other.has(each) for other in acked if other is not skip) for each in left)
+        left = [each for each in judge.messages.values() if skip.has(each) and each.mark not in had]
+        owed = [each for each in left if judge.keeps(each) and judge.is_waited_for(each, life.session)]
+        return any(not any(other.has(each) for other in acked if other is not skip) for each in owed)
 
     def is_lost(self, mark: bytes) -> bool:
         """A receiver was told that nobody has this message. That counts as consumed, so it is acknowledged,

@@ -108,6 +108,22 @@ def test_sources_of_two_domains_share_no_line(registers: Path, tmp_path: Path) -
     assert [{store for each in lists for store in each.stores} for lists in found] == [set("ab"), set("cd")]
 
 
+def test_exclusions_are_over_when_the_source_is_complete_and_not_before(registers: Path) -> None:
+    """Who is killed between the two has used no word of the operator's up. A store that comes back later ends
+    its own."""
+    made = source_register()
+    made.declare(UUID, 1, {"a": 3})
+    made.end([7])
+    assert not made.read()[UUID].over
+    made.complete(0, [5])
+    assert made.read()[UUID].over == (5,)
+    made.end([5, 6])
+    made.declare(UUID, 1, {"b": 4})
+    assert source_register().read()[UUID].over == (5, 6)
+    made.declare(UUID, 2, {"a": 3})
+    assert source_register().read()[UUID].over == (5, 6)
+
+
 def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(registers: Path) -> None:
     made = source_register()
     made.declare(UUID, 1, {"a": 3})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.command_line import run
@@ -59,6 +60,29 @@ def test_they_are_checked_and_dumped(run_store: Callable[..., ThreadStore], tmp_
         code, out, _ = run("store", "dump", where, "--topic", "quotes")
         assert code == 0
         assert len(out.splitlines()) >= len(SENT)
+
+
+def test_the_disk_begins_a_look_before_with_what_was_acknowledged_from_memory(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log is closed on the thread that serves the store's clients: it is not to wait for all of it."""
+    order: list[str] = []
+    closed, begun = shelf.Shelf._close, lib.hf_log_rest_begin
+
+    def begins(log: Any) -> int:
+        order.append("begins")
+        return int(begun(log))
+
+    def close(self: shelf.Shelf, repository: Any) -> bool:
+        order.append("closed")
+        return closed(self, repository)
+
+    named = {name: getattr(lib, name) for name in dir(lib)} | {"hf_log_rest_begin": begins}
+    monkeypatch.setattr(shelf.Shelf, "_close", close)
+    monkeypatch.setattr(shelf, "lib", SimpleNamespace(**named))
+    with hf.Context() as ctx:
+        shelved(ctx, run_store("a", "disk", **{"holdfast-acknowledge": "memory"}))
+    assert order == ["begins", "closed"]
 
 
 @pytest.mark.parametrize("level", ["disk", "memory"])

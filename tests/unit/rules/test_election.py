@@ -155,6 +155,16 @@ def test_an_exclusion_is_over_where_one_that_answers_has_begun_since() -> None:
     assert start_of(b, replace(c, exclusions={"0": 6}, excluded={"0": 6})) == 10, "the second has not heard of this one"
 
 
+def test_of_an_identity_that_is_new_the_exclusions_of_all_others_are_over() -> None:
+    """A session that went on with other stores: the word was for what it was then."""
+    told: dict[str, Any] = {"excluded": {"0": 5}, "exclusions": {"0": 5}}
+    grants = {1: grant(**told), 2: grant(**told)}
+    found = decide(Groups.single(3), range(3), grants, "lowest", OURS, names="012")
+    assert found is not None
+    register = {THEIRS: Written((Configuration(("0", "1", "2"), Groups.single(3)),), over=[5])}
+    assert decide(Groups.single(3), range(3), grants, "lowest", OURS, names="012", register=register) is None
+
+
 def start_of(second: Grant, third: Grant) -> int:
     found = decide(Groups.single(3), range(3), {1: second, 2: third}, "lowest", OURS)
     assert found is not None
