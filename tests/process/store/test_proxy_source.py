@@ -163,6 +163,16 @@ def test_j2_only_stores_that_allow_it_and_have_the_messages_stand_in(
         until("the one that may does", lambda: standing(*stores) == ["c"])
 
 
+def the_first_stands_in(ctx: hf.Context, stores: list[ThreadStore]) -> None:
+    """For a source of both, which has sent a message and has ended."""
+    src = source(ctx, ume_store_name=["a:0:0", "b:0:0"])
+    src.send(b"x")
+    src.wait_stable(timeout=SHORT)
+    src.close()
+    until("a does", lambda: standing(*stores) == ["a"])
+    until_no_ring(ctx.domain)
+
+
 def test_j2_a_store_that_has_lost_its_log_does_not_stand_in(
     run_store: Callable[..., ThreadStore], tmp_path: Path
 ) -> None:
@@ -170,12 +180,7 @@ def test_j2_a_store_that_has_lost_its_log_does_not_stand_in(
     identities(tmp_path)
     stores = [run_store(name, "disk", **STORE) for name in "ab"]
     with hf.Context(session_id=5) as ctx:
-        src = source(ctx, ume_store_name=["a:0:0", "b:0:0"])
-        src.send(b"x")
-        src.wait_stable(timeout=SHORT)
-        src.close()
-        until("a does", lambda: standing(*stores) == ["a"])
-        until_no_ring(ctx.domain)
+        the_first_stands_in(ctx, stores)
         for store in stores:
             store.stop()
         shutil.rmtree(tmp_path / "store-a" / "logs")
@@ -212,12 +217,7 @@ def test_j2_a_store_that_cannot_stand_in_stops_nobody_by_the_log_that_it_has(
     identities(tmp_path)
     stores = [run_store(name, "disk", **STORE) for name in "ab"]
     with hf.Context(session_id=5) as ctx:
-        src = source(ctx, ume_store_name=["a:0:0", "b:0:0"])
-        src.send(b"x")
-        src.wait_stable(timeout=SHORT)
-        src.close()
-        until("a does", lambda: standing(*stores) == ["a"])
-        until_no_ring(ctx.domain)
+        the_first_stands_in(ctx, stores)
         stores[0].stop()
         directory, (kept,) = tmp_path / "store-a", stores[0].store.state.sources
         log = directory / "logs" / kept.uuid.hex()
