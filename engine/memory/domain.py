@@ -7,7 +7,6 @@ domain::
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
-    <domain>/sessions/<id>.json    receivers that have a session, by topic (engine/control/session_claims.py)
     <domain>/doubts/<uuid>[.<uuid>]  a sync failed in this boot: of a store's state, of a source's log there
     <domain>/doubts/names-<boot>-<..>  of the names in a directory that leads to a store's
 

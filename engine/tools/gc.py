@@ -17,7 +17,6 @@ import re
 
 import msgspec
 
-from ..control.session_claims import dead_claims
 from ..control.waits import wait_files
 from ..errors import Error, ForeignOwnerError
 from ..log.files import links_in
@@ -70,7 +69,7 @@ def _remove(item: Item) -> None:
     path = Path(item.path)
     if item.kind == "logs":
         shutil.rmtree(path)
-    elif item.kind in {"socket", "info", "lock", "waits", "session"}:
+    elif item.kind in {"socket", "info", "lock", "waits"}:
         path.unlink(missing_ok=True)
     else:
         unlink_object(path.name)
@@ -108,10 +107,6 @@ class _Sweep:
             Item("waits", str(path), _size(path), True, "its process is dead")
             for path, _, dead in wait_files(self.domain)
             if dead
-        ]
-        found += [
-            Item("session", str(path), _size(path), True, "the processes that claimed it are dead")
-            for path in dead_claims(self.domain)
         ]
         found += [self._lock(path, alive) for path, alive in self.locks]
         return [item for item in found if item is not None]
