@@ -197,20 +197,18 @@ class Changes:
         forced = ["--force"] if row["next"] != LINES else []
         words = ["store", "deregister", "--finished", "--older-than", "0s", "--topic", SPOILED_TOPIC, *forced]
         if finished or forced:
-            texts = [
+            texts = (
                 f"deregistered topic '{SPOILED_TOPIC}', RegID ",
                 f": numbers 0..{row['next'] - 1}, ",
                 "deregistered 1 sources",
-            ]
+            )
+            self._judge("deregister --finished", partial(self._forgotten, texts=texts), self.run(*words))
         else:
-            texts = [f"kept topic '{SPOILED_TOPIC}'", "nobody who is kept has registered with it"]
             for store, receiver in self._receivers(row):
                 said = self.run(*self._one(row, store), "--receiver", str(receiver))
                 end = f"store {store}: receiver {receiver} of source {row['registration_ids'][store]} deregistered; " \
                     f"it had acknowledged up to number {row['next'] - 1}"  # fmt: skip
                 self._judge("deregister a receiver", partial(self._forgotten, texts=(end,)), said)
-        self._judge("deregister --finished", partial(self._forgotten, texts=tuple(texts)), self.run(*words))
-        if not (finished or forced):
             for store in STORES:
                 end = f"deregistered with its messages; it had stored up to number {row['next'] - 1}"
                 self._judge("deregister", partial(self._forgotten, texts=(end,)), self.run(*self._one(row, store)))

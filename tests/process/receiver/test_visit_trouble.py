@@ -132,7 +132,7 @@ def test_a_store_whose_disk_is_full_refuses_for_now(
     with monkeypatch.context() as patch:
         patch.setattr(ReceiverDesk, "_record", full)
         rcv.choose(uuids)
-        until("it is said", lambda: "No space left on device" in rcv.trouble())
+        until("it is said", lambda: "is full: no space" in rcv.trouble())
         assert rcv.refusal(uuids) is None, "that passes"
         if not stands:
             until("it has left", lambda: rcv.finished._visits.keys() == {*uuids})
