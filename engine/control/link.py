@@ -231,6 +231,7 @@ class StoreLink:
                 if not packet:
                     self._break()
                     return
+                self._sock.setblocking(False)  # who is told may ask again
                 self._take(packet)
         finally:
             if self._sock is not None:

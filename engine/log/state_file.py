@@ -230,10 +230,15 @@ class SourceState(msgspec.Struct, omit_defaults=True):
             self.learner |= self.incarnation > 0
         elif newest_table([self.begins, begins]) != tuple(self.begins):  # killed between the log's BEGIN and the state
             self.take(begins)
-        elif begins[-1] != self.begins[-1]:  # it was set back: what is void by now counts for nothing
+        elif self.is_ahead_of(begins):  # it was set back: what is void by now counts for nothing
             self.learner = True
             return False
         return True
+
+    def is_ahead_of(self, begins: Table) -> bool:
+        """A log that knows these BEGINs, and none that is newer, has missed one."""
+        table = tuple(self.begins)
+        return bool(begins) and newest_table([table, begins]) == table and begins[-1] != table[-1]
 
     def clamp(self, ack: int, incarnation: int) -> int:
         """An ack stored under ``incarnation``, as it stands now: below the start of every one since."""

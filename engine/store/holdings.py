@@ -19,6 +19,7 @@ from ..errors import (
     TurnHeldError,
     no_room,
 )
+from ..log.info_file import log_view
 from ..log.stale_rings import unlink_unused
 from ..log.timestamps import first_since
 from ..native.core import CData, ffi, lib
@@ -333,6 +334,10 @@ class Holdings:
                 NoCacheRepository if source.repository == "no-cache" else Repository,
                 self._places.make(source),
             )
+            view = log_view(place)
+            if not source.learner and view is not None and source.is_ahead_of(view.begins):
+                source.learner = True
+                self.save()  # on disk before the log learns what it has missed: then nobody could tell
         known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         if source.begins != known:  # killed between the log's BEGIN and the state

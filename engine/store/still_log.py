@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, ReadOnlyError
 from ..log.end import OpenLog, open_log
+from ..log.info_file import log_view
 from ..native.core import CData, ffi, lib
 from ..native.status import check, error_of
+from ..rules.reconcile import void_from
 from .repository import Repository
 
 if TYPE_CHECKING:
@@ -49,6 +51,12 @@ class StillLog(Repository):
         self._info.oldest_sqn = oldest[0]
         self.level = 0  # it acknowledges nothing, and nobody looks through it to repair it
         return ffi.NULL
+
+    def _adopt(self, table: Table) -> None:
+        """Nothing is written: what a BEGIN makes void that the log has missed is not offered."""
+        view = log_view(self.path)
+        if view is not None and view.begins:
+            self._info.next_sqn = min(int(self._info.next_sqn), void_from(table, view.begins[-1][0]))
 
     @property
     def info(self) -> CData:

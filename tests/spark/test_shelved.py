@@ -16,7 +16,6 @@ from support.receiving import options, send, until
 from support.shelved_logs import kept, open_files, over, shelve_at_once, shelved
 from support.three_stores import everywhere
 
-import holdfast as hf
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.receiver import leaving, visits
 from holdfast.engine.tools import snapshot
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    import holdfast as hf
 
 
 MANY = 3

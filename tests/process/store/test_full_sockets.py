@@ -127,6 +127,17 @@ def test_what_a_link_has_no_room_for_is_sent_later_once_and_in_order(played: Sce
     assert played.listener.downs == 0
 
 
+def test_who_is_answered_at_a_close_may_ask_again(played: Scene) -> None:
+    """While there is no room: the connection is not broken for it."""
+    assert played.link.ask(wire.ListSources(played.link.next_id(), "orders"), lambda _: played.ask(1))
+    played.ask(COUNT)
+    played.answer(1)
+    clock = iter((0, 0, 0, 10))
+    played.link.settle(10, lambda: next(clock))
+    assert (played.listener.downs, played.link.up) == (0, True)
+    assert len(played.link._asked) == COUNT + 1
+
+
 def test_a_close_waits_until_that_is_sent_and_answered(played: Scene) -> None:
     played.ask(COUNT)
 

@@ -13,12 +13,17 @@ from support.three_stores import everywhere
 
 import holdfast as hf
 from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.native.core import ffi
+from holdfast.engine.store.repository import Repository
+from holdfast.engine.store.still_log import StillLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.rules.reconcile import Table
 
 SENT = 10
 BEGAN = 5
@@ -53,6 +58,50 @@ def test_it_holds_no_number_that_the_state_has_for_void(
     assert source.learner, "it has no say before it has caught up"
     assert len(kept(store)) == BEGAN
     until("it reads nothing that is not there", lambda: repository.catch_up is None)
+
+
+def test_that_it_has_lost_something_is_on_disk_before_its_log_looks_whole(
+    run_store: Callable[..., ThreadStore], own_domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between leaves nothing else that tells."""
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        send(src, SENT)
+    store.stop()
+    directory = store.store.directory.path
+    began_since(directory)
+    adopt, said = Repository._adopt, list[bool]()
+
+    def adopts(self: Repository, table: Table) -> None:
+        state = StateFile(directory).load()
+        assert state is not None
+        said.append(state.sources[0].learner)
+        adopt(self, table)
+
+    monkeypatch.setattr(Repository, "_adopt", adopts)
+    store = run_store("a", "disk")
+    store.store.holdings.ensure_repository(store.store.state.sources[0])
+    assert said[0]
+
+
+def test_on_a_disk_that_is_read_only_it_offers_what_counts(
+    run_store: Callable[..., ThreadStore], own_domain: str
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+            everywhere(src)
+            send(src, SENT)
+        store.stop()
+        began_since(store.store.directory.path)
+        state = StateFile(store.store.directory.path).load()
+        assert state is not None
+        (source,) = state.sources
+        log, config = store.store.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
+        still = StillLog(ctx.domain, ctx.bells, source, log, config, "a", state.uuid)
+        assert (still.view().next_sqn, source.learner) == (BEGAN, True)
+        still.close()
 
 
 def test_it_catches_up_from_where_its_numbers_count(run_store: Callable[..., ThreadStore], own_domain: str) -> None:
