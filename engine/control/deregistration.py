@@ -56,7 +56,7 @@ def close_for_good(stream: CData) -> None:
 def mark_own_lines(domain: Domain, source: bytes, uuids: Set[bytes], session_id: int) -> None:
     """The board says first that this receiver asks its stores to forget it: nobody is to take its line for
     one that its stores have lost. Where a store keeps it still, that counts."""
-    lines = receiver_lines(domain, source)
+    lines = receiver_lines(domain, source) or ()
     mark_deregistered(domain, source, [each for each in lines if any(each.is_of(one, session_id) for one in uuids)])
 
 

@@ -36,19 +36,29 @@ class ReceiverLine(NamedTuple):
     ack_stream: int
     is_dead: bool
     is_marked: bool
+    is_ephemeral: bool
+    """Nobody asks to keep this receiver."""
+
+    @property
+    def is_kept(self) -> bool:
+        """What it lacks is owed: somebody asked to keep this receiver, and nobody has deregistered it."""
+        return not (self.is_marked or self.is_ephemeral)
 
     def is_of(self, uuid: bytes, session_id: int) -> bool:
         """It is this receiver's, or an earlier life of its session has left it."""
         return self.uuid == uuid or (self.is_dead and 0 < self.session_id == session_id)
 
 
-def receiver_lines(domain: Domain, source: bytes) -> list[ReceiverLine]:
-    """Those of a source's receivers; empty where there is no board, or none that can be read."""
+def receiver_lines(domain: Domain, source: bytes) -> list[ReceiverLine] | None:
+    """Those of a source's receivers; empty where there is no board, or one that nobody has joined yet. None:
+    it cannot be read, so nobody knows who has a line there."""
     try:
         with attach_board(domain, source, writable=False) as board:
             views = read_lines(board, domain, test=True)
-    except (FileNotFoundError, UnpublishedError, Error):
+    except (FileNotFoundError, UnpublishedError):
         return []
+    except (Error, OSError):
+        return None
     return [_line(view) for view in views if view.line.role == lib.HF_ROLE_RECEIVER]
 
 
@@ -57,7 +67,7 @@ def _line(view: CData) -> ReceiverLine:
     return ReceiverLine(
         int(view.index), int(line.since_ns), bytes(ffi.buffer(line.uuid)), int(line.session_id),
         int(line.registration_id), int(line.ack), int(line.ack_stream), view.alive == 0,
-        bool(line.flags & lib.HF_LINE_DEREGISTERED),
+        bool(line.flags & lib.HF_LINE_DEREGISTERED), bool(line.flags & lib.HF_LINE_EPHEMERAL),
     )  # fmt: skip
 
 

@@ -36,7 +36,8 @@ def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Iterable[Gone]]) -> 
     lines: dict[bytes, list[ReceiverLine]] = {}
     for source, receivers in gone.items():
         wanted = list(receivers)
-        found = [each for each in receiver_lines(holdings.domain, source) if any(each.is_of(*one) for one in wanted)]
+        lines_ = receiver_lines(holdings.domain, source) or ()
+        found = [each for each in lines_ if any(each.is_of(*one) for one in wanted)]
         if found:
             lines[source] = found
     if not lines:
@@ -56,7 +57,7 @@ def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Iterable[Gone]]) -> 
 def forgotten_line(holdings: Holdings, source: SourceState, registration_id: int) -> ReceiverLine | None:
     """A dead receiver's line with this RegID that is not marked, and that this store does not know: it was
     killed when it had forgotten the receiver, or has gone back to an older state."""
-    for line in receiver_lines(holdings.domain, source.uuid):
+    for line in receiver_lines(holdings.domain, source.uuid) or ():
         if line.registration_id == registration_id and line.is_dead and not line.is_marked:
             return line
     return None

@@ -3,7 +3,8 @@ a store forget that (docs/semantics.md A.4). The store's control thread.
 
 It stays while a receiver that somebody asked to keep has not acknowledged all of it, or while no receiver has
 ever come to it. A store that was away meanwhile knows neither: it believes those of its peers that can be
-read, in both directions. What cannot be known keeps a source, too.
+read, in both directions. A receiver that no store knows may have been lost: what it lacks by its line on the
+board counts. What cannot be known keeps a source, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..log.sight import state_of
+from ..memory.deregistered_lines import receiver_lines
 from ..native.runtime import os, time
 from . import acks
 from .registry import called, source_called
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..log.state_file import ReceiverState, SourceState
+    from ..memory.deregistered_lines import ReceiverLine
     from .holdings import Holdings
 
-__all__ = ["Needed", "needed", "owed"]
+__all__ = ["Needed", "lost", "needed", "owed"]
 
 _log = logging.getLogger("holdfast.store")
 
 UNREADABLE = "its log cannot be opened"
+UNREAD = "its board cannot be read, which may name receivers that no store knows"
 AGAIN = 16
 """Of a log that stays open it is asked again at every so manieth look."""
 TELL_NS = 3600_000_000_000
@@ -61,6 +65,20 @@ def _has(other: SourceState, receiver: ReceiverState, following: int) -> bool:
         each.ack >= following and (each.uuid == receiver.uuid or 0 < each.session_id == receiver.session_id)
         for each in other.receivers
     )
+
+
+def lost(source: SourceState, following: int, lines: Iterable[ReceiverLine], elsewhere: Sequence[SourceState]) -> str:
+    """Who has a line on its board, lacks something of it and is known to no store: that was lost
+    (docs/semantics.md F.7). Also of one that lives, and will register again. Empty: nobody.
+
+    ``following``, ``elsewhere``: as in :func:`needed`.
+    """
+    known = [each for state in (source, *elsewhere) for each in state.receivers]
+    for line in lines:
+        owed_to = line.is_kept and source.clamp(line.ack, line.ack_stream) < following
+        if owed_to and not any(each.uuid == line.uuid or 0 < each.session_id == line.session_id for each in known):
+            return f"owed to receiver {called(line.registration_id, line.session_id)}, which no store knows"
+    return ""
 
 
 class Needed:
@@ -124,7 +142,13 @@ class Needed:
         if known is None:
             return UNREADABLE
         oldest, following = known
-        return needed(source, following, list(self._elsewhere(source))) if oldest < following else ""
+        if oldest >= following:
+            return ""
+        lines = receiver_lines(holdings.domain, source.uuid)
+        if lines is None:
+            return UNREAD
+        elsewhere = list(self._elsewhere(source))
+        return needed(source, following, elsewhere) or lost(source, following, lines, elsewhere)
 
     def _elsewhere(self, source: SourceState) -> Iterable[SourceState]:
         for name in {*source.stores, *source.others} - {self._holdings.name}:

@@ -6,8 +6,8 @@ have changed when a source's turn comes is asked of its stores, and the rest of 
 at nothing whose size grows with the number of sources.
 
 Read-only, from the same files as ``stat``. What cannot be known keeps a source: a store on its record that
-does not run, a log that cannot be read, the age of its last message. The operator may give up what receivers
-still have to get; what is not known nobody can give up here.
+does not run, a log or a board that cannot be read, the age of its last message. The operator may give up what
+receivers still have to get; what is not known nobody can give up here.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class _Look:
             return f"process {row.pid} holds it"
         if row.state != "stored":
             return f"its ring is there still ({row.state})"
+        if row.board_error:
+            return f"its board cannot be read: {row.board_error}"
         if kept is None:
             return "no log of it can be read"
         if kept.away:

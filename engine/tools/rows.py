@@ -54,6 +54,8 @@ class SourceRow(msgspec.Struct, frozen=True):
     payload_bytes: int
     ring_bytes: int
     stores: list[StorePosition]
+    board_error: str = ""
+    """Why its board cannot be read: nobody knows then who has a line there."""
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):

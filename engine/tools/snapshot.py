@@ -214,6 +214,7 @@ class _Source:
                 self.state, self.pid = "nameless", note.pid
             else:
                 self.receiving[bytes.fromhex(note.participant)] = note.pid
+        self.board_error = ""
         self.lines = self._lines(domain, newest) if any(item.kind == "board" for item in objects) else []
         if not self.has_ring:
             ends = [found for store, _ in self.keepers if (found := store.following(uuid)) is not None]
@@ -251,7 +252,10 @@ class _Source:
         try:
             with attach_board(domain, self.uuid, writable=False) as board:
                 return [_Line(view, newest) for view in read_lines(board, domain, test=True)]
-        except (FileNotFoundError, UnpublishedError, Error):
+        except (FileNotFoundError, UnpublishedError):  # nobody has joined it yet
+            return []
+        except (Error, OSError) as error:
+            self.board_error = str(error)
             return []
 
     def _positions(self) -> list[StorePosition]:
@@ -296,7 +300,7 @@ class _Source:
         return SourceRow(
             self.topic, self.uuid.hex(), self.state, self.declared, self.session_id, self.incarnation, self.pid,
             self.state in {"live", "nameless"}, self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
-            self.ring_bytes, stores,
+            self.ring_bytes, stores, self.board_error,
         )  # fmt: skip
 
     def receivers(self) -> list[ReceiverRow]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +16,11 @@ from support.workers import until
 import holdfast as hf
 from holdfast.cli.operate import deregister
 from holdfast.engine.memory.deregistered_lines import receiver_lines
+from holdfast.engine.memory.domain import SHM_DIR
+from holdfast.engine.native.core import ffi
 from holdfast.engine.store import expiry
 from holdfast.engine.store.forgotten_lines import mark_forgotten
+from holdfast.engine.store.owed import UNREAD
 from holdfast.engine.tools.finished import candidates
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.engine.log.state_file import ReceiverState
 
 SESSION = 7
+OVER_SOON = {"source-state-lifetime": 50, "source-activity-timeout": 20, "source-check-interval": 5}
 SOON = {"receiver-state-lifetime": 50, "receiver-activity-timeout": 20, "source-check-interval": 5}
 
 
@@ -65,11 +71,19 @@ def forget_at(store: ThreadStore) -> None:
 
 def marks(ctx: hf.Context, store: ThreadStore) -> list[bool]:
     (kept,) = store.store.state.sources
-    return [line.is_marked for line in receiver_lines(ctx.domain, kept.uuid)]
+    lines = receiver_lines(ctx.domain, kept.uuid)
+    assert lines is not None
+    return [line.is_marked for line in lines]
+
+
+def stays(store: ThreadStore) -> list[str]:
+    """Why a source is there still after its lifetime."""
+    until("its lifetime is over", lambda: store.store._expiry.needed.why or not store.store.state.sources)
+    return list(store.store._expiry.needed.why.values())
 
 
 def with_older_state(
-    run_store: Callable[..., ThreadStore], store: ThreadStore, deed: Callable[[], object]
+    run_store: Callable[..., ThreadStore], store: ThreadStore, deed: Callable[[], object], **options: object
 ) -> ThreadStore:
     """``deed`` is done, and then the store's state is restored from a copy that was made before."""
     directory, name = store.store.directory.path, store.store.config.name
@@ -80,7 +94,19 @@ def with_older_state(
     store.stop()
     for path, content in copies.items():
         path.write_bytes(content)
-    return run_store(name, "disk")
+    return run_store(name, "disk", **options)
+
+
+@contextlib.contextmanager
+def unreadable_board(ctx: hf.Context, store: ThreadStore) -> Iterator[None]:
+    """Of another layout, as far as anybody who opens it can see."""
+    (kept,) = store.store.state.sources
+    at = ffi.offsetof("struct hf_preamble", "struct_hash")
+    with (SHM_DIR / ctx.domain.board_name(kept.uuid)).open("r+b", buffering=0) as board:
+        before = os.pread(board.fileno(), 4, at)
+        os.pwrite(board.fileno(), bytes(byte ^ 0xFF for byte in before), at)
+        yield
+        os.pwrite(board.fileno(), before, at)
 
 
 def two_messages(ctx: hf.Context, *stores: str) -> hf.Source:
@@ -109,6 +135,39 @@ def test_what_a_receiver_is_owed_that_its_store_has_lost_is_seen_and_keeps_the_s
     assert len(stat()["sources"]) == 1
     assert run(*finished, "--force")[0] == 0
     assert stat()["sources"] == []
+
+
+def test_a_lifetime_of_the_store_keeps_a_source_that_is_owed_to_a_receiver_which_it_has_lost(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    """It went by states alone, and one receiver that has everything was enough."""
+    store = run_store("a", "disk")
+    src = two_messages(ctx, "a")
+    assert run("recv", "quotes", "--count", "2", "--session", "8")[0] == 0
+    store = with_older_state(run_store, store, reads_one, **OVER_SOON)
+    src.close()
+    (lost,) = [row["registration_id"] for row in stat()["receivers"] if not row["known"]]
+    assert stays(store) == [f"owed to receiver RegID {lost} (session ID 0x7), which no store knows"]
+    (kept,) = store.store.state.sources
+    assert deregister("a", kept.registration_id, lost, False, SHORT, None) == 0
+    until("it goes", lambda: not store.store.state.sources)
+
+
+def test_a_board_that_cannot_be_read_keeps_its_source(run_store: Callable[..., ThreadStore], ctx: hf.Context) -> None:
+    """It may name receivers that no store knows. It was taken for empty."""
+    store = run_store("a", "disk", **OVER_SOON)
+    src = two_messages(ctx, "a")
+    with unreadable_board(ctx, store):
+        (kept,) = store.store.state.sources
+        kept.met = True  # or that would keep it
+        src.close()
+        assert stays(store) == [UNREAD]
+        until("it is stored", lambda: [row["state"] for row in stat()["sources"]] == ["stored"])
+        (found,) = candidates(ctx.domain, 0, None, force=True)
+        assert found.keep.startswith("its board cannot be read: HF_LAYOUT: ")
+        (row,) = stat()["sources"]
+        assert row["board_error"].startswith("HF_LAYOUT: ")
+    until("it goes", lambda: not store.store.state.sources)
 
 
 def test_the_board_of_a_source_that_is_over_stays_for_a_receiver_that_its_store_has_lost(
