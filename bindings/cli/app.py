@@ -194,6 +194,12 @@ def store_deregister(
     receiver: Annotated[
         int | None, typer.Option("--receiver", metavar="REGID", min=1, max=2**32 - 1, help="Only this one")
     ] = None,
+    receiver_uuid: Annotated[
+        str | None,
+        typer.Option(
+            "--receiver-uuid", metavar="UUID", help="Of several receivers with that RegID, as stat --json shows"
+        ),
+    ] = None,
     finished: Annotated[
         bool, typer.Option("--finished", help="At all stores, every source that nobody holds; needs --older-than")
     ] = False,
@@ -215,7 +221,7 @@ def store_deregister(
     acknowledgement; with --finished, all stores what is finished, old, and owed to nobody."""
     from .operate import Deregistration, deregister_as_asked
 
-    wanted = Deregistration(name, source, receiver, older_than, topic, finished, force, dry_run)
+    wanted = Deregistration(name, source, receiver, older_than, topic, finished, force, dry_run, receiver_uuid)
     return deregister_as_asked(wanted, timeout, domain)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine.control import wire
 from ..engine.control.request import FIRST, ask
-from ..engine.errors import ConfigError, RegIdInUseError
+from ..engine.errors import ConfigError, Error, RegIdInUseError
+from ..engine.log.info_file import read_info
 from ..engine.memory.domain import Domain
 from .lines import say
 from .store_finished import deregister_finished
@@ -30,13 +32,14 @@ class Deregistration:
     finished: bool
     force: bool
     dry_run: bool
+    receiver_uuid: str | None = None
 
 
 def deregister_as_asked(wanted: Deregistration, timeout: float, name: str | None) -> int:
     """One source or receiver at one store, or at all stores what is finished. Raises ConfigError: neither, or
     both."""
     if wanted.finished:
-        if wanted.store is not None or wanted.source or wanted.receiver:
+        if wanted.store is not None or wanted.source or wanted.receiver or wanted.receiver_uuid:
             raise ConfigError("--finished is about all stores and sources", hint="leave NAME, --source, --receiver out")
         if wanted.older is None:
             raise ConfigError("--finished needs --older-than", hint="--older-than 7d; --dry-run only says what goes")
@@ -48,14 +51,37 @@ def deregister_as_asked(wanted: Deregistration, timeout: float, name: str | None
         raise ConfigError(
             "a store's NAME and --source REGID are needed", hint="holdfast stat shows them; or --finished"
         )
-    return deregister(wanted.store, wanted.source, wanted.receiver or 0, wanted.force, timeout, name)
+    uuid = b"" if wanted.receiver_uuid is None else _uuid(wanted.receiver_uuid)
+    if uuid and not wanted.receiver:
+        raise ConfigError("--receiver-uuid says which receiver of a RegID is meant", hint="add --receiver REGID")
+    return deregister(wanted.store, wanted.source, wanted.receiver or 0, wanted.force, timeout, name, uuid)
 
 
-def deregister(store: str, source: int, receiver: int, force: bool, timeout: float, name: str | None) -> int:
-    """Makes a store forget a source with its messages, or one receiver of it."""
-    request = wire.OperatorDeregister(FIRST, source, receiver, force)
+def _uuid(text: str) -> bytes:
+    """Raises ConfigError."""
+    if re.fullmatch("[0-9a-fA-F]{32}", text) is None:
+        raise ConfigError(f"--receiver-uuid {text!r} is no uuid", hint="32 hexadecimal digits: holdfast stat --json")
+    return bytes.fromhex(text)
+
+
+def deregister(
+    store: str, source: int, receiver: int, force: bool, timeout: float, name: str | None, uuid: bytes = b""
+) -> int:
+    """Makes a store forget a source with its messages, or one receiver of it: that with this ``uuid``, if one
+    is given."""
+    request = wire.OperatorDeregister(FIRST, source, receiver, force, uuid)
+
+    def ask_for(domain: Domain) -> wire.Answer:
+        info = read_info(domain, store) if uuid else None
+        if info is not None and info.ready is None:  # it would go by the RegID alone
+            raise Error(
+                f"store {store} is of an older release, which knows no --receiver-uuid",
+                hint=f"stop store {store}, start it by the release of this command, and ask again",
+            )
+        return ask(domain, store, request, timeout)
+
     try:
-        answer = _asked(name, lambda domain: ask(domain, store, request, timeout))
+        answer = _asked(name, ask_for)
     except RegIdInUseError as held:
         held.hint = "stop that process, or take it away from it with --force; it is told"
         raise

@@ -351,6 +351,8 @@ class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True)
     """0: the source, with its messages and its receivers."""
     force: bool = False
     """Also while a living process holds it."""
+    receiver_uuid: Annotated[bytes, Meta(max_length=16)] = b""
+    """Says which receiver is meant; empty: its RegID does."""
 
 
 class Expelled(msgspec.Struct, tag="expelled", frozen=True):

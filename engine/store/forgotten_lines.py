@@ -18,11 +18,11 @@ from ..memory.deregistered_lines import mark_deregistered, receiver_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ..log.state_file import SourceState, State
+    from ..log.state_file import State
     from ..memory.deregistered_lines import ReceiverLine
     from .holdings import Holdings
 
-__all__ = ["Gone", "forgotten_line", "mark_forgotten"]
+__all__ = ["Gone", "mark_forgotten"]
 
 Gone = tuple[bytes, int]
 """uuid and session ID of a receiver that this store has forgotten."""
@@ -52,15 +52,6 @@ def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Iterable[Gone]]) -> 
         mark_deregistered(holdings.domain, source, over)
         marked |= bool(over)
     return marked
-
-
-def forgotten_line(holdings: Holdings, source: SourceState, registration_id: int) -> ReceiverLine | None:
-    """A dead receiver's line with this RegID that is not marked, and that this store does not know: it was
-    killed when it had forgotten the receiver, or has gone back to an older state."""
-    for line in receiver_lines(holdings.domain, source.uuid) or ():
-        if line.registration_id == registration_id and line.is_dead and not line.is_marked:
-            return line
-    return None
 
 
 def _receivers(state: State) -> Iterator[tuple[bytes, bytes | int]]:

@@ -17,13 +17,15 @@ from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
 from . import acks, news
 from .clients import Key
-from .forgotten_lines import forgotten_line, mark_forgotten
+from .forgotten_lines import mark_forgotten
+from .meant_receiver import meant_receiver
 from .registry import called
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
     from ..log.state_file import ReceiverState, SourceState
+    from ..memory.deregistered_lines import ReceiverLine
     from .clients import Client, Clients
     from .holdings import Holdings
     from .receivers import ReceiverDesk
@@ -54,17 +56,18 @@ class OperatorDesk:
             return self._unknown(request.id, request.registration_id)
         if not request.receiver_registration_id:
             return self._deregister_source(request, source)
-        receiver = next((r for r in source.receivers if r.registration_id == request.receiver_registration_id), None)
-        if receiver is None:
-            again = self._deregister_again(request, source)
-            if again is not None:
-                return again
-            known = ", ".join(str(each.registration_id) for each in source.receivers) or "none"
-            text = (
-                f"RegID {request.receiver_registration_id} is no receiver of RegID {request.registration_id} at store"
-            )
-            return wire.Refused(request.id, "usage", f"{text} {self._holdings.name}; its receivers: {known}")
-        return self._deregister_receiver(request, source, receiver)
+        number, uuid = request.receiver_registration_id, request.receiver_uuid
+        meant = meant_receiver(self._holdings.domain, source, number, uuid)
+        if meant.receiver is not None:
+            return self._deregister_receiver(request, source, meant.receiver)
+        if meant.line is not None and (again := self._deregister_again(request, source, meant.line)) is not None:
+            return again
+        called_so = f"uuid {uuid.hex()}" if uuid else f"RegID {number}"
+        of = f"of RegID {request.registration_id} at store {self._holdings.name}"
+        if meant.why_not:
+            return wire.Refused(request.id, "usage", f"{called_so} names no receiver {of} for sure: {meant.why_not}")
+        known = ", ".join(str(each.registration_id) for each in source.receivers) or "none"
+        return wire.Refused(request.id, "usage", f"{called_so} is no receiver {of}; its receivers: {known}")
 
     def _deregister_source(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer:
         holdings = self._holdings
@@ -170,11 +173,12 @@ class OperatorDesk:
             self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
 
-    def _deregister_again(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer | None:
+    def _deregister_again(
+        self, request: wire.OperatorDeregister, source: SourceState, line: ReceiverLine
+    ) -> wire.Answer | None:
         """A receiver that this store does not know any more, and of which a line is left that says so to
-        nobody. None: there is none, or another store knows it."""
-        line = forgotten_line(self._holdings, source, request.receiver_registration_id)
-        if line is None or not mark_forgotten(self._holdings, {source.uuid: [(line.uuid, line.session_id)]}):
+        nobody. None: another store knows it."""
+        if not mark_forgotten(self._holdings, {source.uuid: [(line.uuid, line.session_id)]}):
             return None
         return wire.Deregistered(request.id, source.clamp(line.ack, line.ack_stream))
 

@@ -80,6 +80,8 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     known: bool = True
     """False: it is dead, nobody has deregistered it, and no store that can be read knows it. A store may have
     lost its state, or have gone back to an older one: what the receiver lacks counts as owed."""
+    uuid: str = ""
+    """The receiver's. ``registration_id`` is one store's; this names it at all of them."""
 
 
 class StoreRow(msgspec.Struct, frozen=True):

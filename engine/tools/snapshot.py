@@ -318,14 +318,14 @@ class _Source:
                 is_known = is_kept or not line.is_dead or not self.declared
                 rows[line.uuid] = ReceiverRow(
                     *source, line.registration_id, line.session_id, line.name, line.ack - 1, max(0, self.next - line.ack),
-                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive, is_known,
+                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive, is_known, line.uuid.hex(),
                 )  # fmt: skip
         for _, kept in self.keepers:
             for known in kept.receivers:
                 if known.uuid not in rows:
                     rows[known.uuid] = ReceiverRow(
                         *source, known.registration_id, known.session_id, "", known.ack - 1, max(0, self.next - known.ack),
-                        0, 0, 0, self.receiving.get(known.uuid, 0), known.uuid in self.receiving,
+                        0, 0, 0, self.receiving.get(known.uuid, 0), known.uuid in self.receiving, True, known.uuid.hex(),
                     )  # fmt: skip
         return list(rows.values())
 

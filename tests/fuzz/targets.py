@@ -139,7 +139,7 @@ def seeds_wire() -> list[bytes]:
         wire.ListSources(1, "", UUID),
         wire.Leave(1, "source", UUID, UUID),
         wire.Deregister(1, "receiver", UUID, UUID, 3),
-        wire.OperatorDeregister(1, 2, 3, True),
+        wire.OperatorDeregister(1, 2, 3, True, UUID),
         wire.ForgetFinished(1, [wire.Finished(UUID, 2, 3, 4)], True, True),
         wire.ForgotFinished(1, [(UUID, "why")], [UUID]),
         wire.Mark(1, 2, [(3, 4), (5, 6)]),

@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from support.command_line import run, stat
 from support.receiving import SHORT, source, take
@@ -14,7 +15,9 @@ from support.shelved_logs import shelve_at_once
 from support.workers import until
 
 import holdfast as hf
+from holdfast.cli import operate
 from holdfast.cli.operate import deregister
+from holdfast.engine.log.info_file import read_info
 from holdfast.engine.memory.deregistered_lines import receiver_lines
 from holdfast.engine.memory.domain import SHM_DIR
 from holdfast.engine.native.core import ffi
@@ -286,3 +289,71 @@ def test_a_store_that_is_killed_before_the_mark_leaves_what_counts_as_owed(
     shown = stat()["receivers"][0]["registration_id"]
     assert deregister("a", kept.registration_id, shown, False, SHORT, None) == 0
     assert rows() == []
+
+
+def test_of_two_receivers_with_one_regid_the_operator_says_which(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    """A store that has gone back to an older state gives the RegID of one that it has lost to another one.
+    That was forgotten in its place."""
+    store = run_store("a", "disk")
+    two_messages(ctx, "a")
+    store = with_older_state(run_store, store, reads_one)
+    reads_one(8)
+    shown = {row["session_id"]: row for row in stat()["receivers"]}
+    (number,) = {row["registration_id"] for row in shown.values()}
+    source_id = str(store.store.state.sources[0].registration_id)
+    command = "store", "deregister", "a", "--source", source_id, "--receiver", str(number)
+    code, _, err = run(*command)
+    assert code == 2
+    assert f"session ID 0x8, uuid {shown[8]['uuid']} (RegID {number} here)" in err
+    assert f"session ID 0x7, uuid {shown[7]['uuid']} (not known here)" in err
+    assert sorted(rows()) == [(7, 1, False), (8, 1, True)]
+    assert run(*command, "--receiver-uuid", shown[7]["uuid"])[0] == 0
+    assert rows() == [(8, 1, True)]
+    code, _, err = run(*command, "--receiver-uuid", shown[7]["uuid"])
+    assert (code, f"uuid {shown[7]['uuid']} is no receiver of" in err) == (2, True), "it is settled"
+    assert run(*command)[0] == 0, "the other one has the RegID alone now"
+    assert rows() == []
+
+
+def test_while_the_board_cannot_be_read_a_regid_may_be_of_another_receiver_too(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    store = run_store("a", "disk")
+    two_messages(ctx, "a")
+    reads_one()
+    (row,) = stat()["receivers"]
+    source_id, number = store.store.state.sources[0].registration_id, row["registration_id"]
+    command = "store", "deregister", "a", "--source", str(source_id), "--receiver", str(number)
+    with unreadable_board(ctx, store):
+        code, _, err = run(*command)
+        assert (code, "cannot be read: say which one is meant by its uuid" in err) == (2, True)
+        assert run(*command, "--receiver-uuid", row["uuid"])[0] == 0
+    assert store.store.state.sources[0].receivers == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--receiver-uuid", "ab" * 16), "add --receiver REGID"),
+        (("--receiver", "3", "--receiver-uuid", "abc"), "--receiver-uuid 'abc' is no uuid"),
+        (("--finished", "--older-than", "1d", "--receiver-uuid", "ab" * 16), "--finished is about all stores"),
+    ],
+)
+def test_a_uuid_that_names_no_receiver_is_refused(words: tuple[str, ...], said: str) -> None:
+    which = () if "--finished" in words else ("a", "--source", "2")
+    code, _, err = run("store", "deregister", *which, *words)
+    assert (code, said in err) == (2, True), err
+
+
+def test_a_store_of_an_older_release_is_not_asked_by_uuid(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would pass that over, and go by the RegID."""
+    store = run_store("a", "disk")
+    info = read_info(store.store.domain, "a")
+    assert info is not None
+    monkeypatch.setattr(operate, "read_info", lambda *_: msgspec.structs.replace(info, ready=None))
+    with pytest.raises(hf.Error, match="of an older release, which knows no --receiver-uuid"):
+        deregister("a", 2, 3, False, SHORT, None, bytes(16))

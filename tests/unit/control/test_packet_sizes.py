@@ -106,7 +106,7 @@ EACH: list[Any] = [
     wire.Left(ID),
     wire.Deregister(ID, "receiver", UUID, UUID, MOST),
     wire.Deregistered(ID, MOST),
-    wire.OperatorDeregister(ID, U32, U32, True),
+    wire.OperatorDeregister(ID, U32, U32, True, UUID),
     wire.ForgetFinished(ID, [wire.Finished(UUID, MOST, MOST, MOST)] * wire.FINISHED_MAX, True, True),
     wire.ForgotFinished(ID, [(UUID, LONG)] * wire.FINISHED_MAX, [UUID] * wire.FINISHED_MAX),
     wire.Expelled(UUID),
