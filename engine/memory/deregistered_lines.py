@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..native.core import CData
     from .domain import Domain
 
-__all__ = ["ReceiverLine", "mark_deregistered", "receiver_lines"]
+__all__ = ["Marked", "ReceiverLine", "mark_deregistered", "receiver_lines"]
 
 
 class ReceiverLine(NamedTuple):
@@ -71,15 +71,30 @@ def _line(view: CData) -> ReceiverLine:
     )  # fmt: skip
 
 
-def mark_deregistered(domain: Domain, source: bytes, lines: Iterable[ReceiverLine]) -> None:
+class Marked(NamedTuple):
+    """What :func:`mark_deregistered` has done."""
+
+    done: int
+    left: list[ReceiverLine]
+    """Cannot be marked now."""
+
+
+def mark_deregistered(domain: Domain, source: bytes, lines: Iterable[ReceiverLine]) -> Marked:
     """Marks those that are still claimed as they were. One that cannot be marked now says less than it could:
     what its receiver lacks counts as owed."""
-    marked = list(lines)
-    if not marked:
-        return
+    done, left = 0, list(lines)
+    if not left:
+        return Marked(0, left)
     try:
         with attach_board(domain, source) as board:
-            for line in marked:
-                lib.hf_board_mark(board.handle, domain.fd, line.place, line.since_ns)
-    except (FileNotFoundError, UnpublishedError, Error):
-        return
+            while left:
+                status = int(lib.hf_board_mark(board.handle, domain.fd, left[0].place, left[0].since_ns))
+                if status < 0:  # somebody else has the turn, and each try waits for that
+                    break
+                done += status
+                del left[0]
+    except (FileNotFoundError, UnpublishedError):
+        left = []  # there is no line any more
+    except (Error, OSError):
+        pass
+    return Marked(done, left)

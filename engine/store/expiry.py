@@ -44,7 +44,7 @@ _log = logging.getLogger("holdfast.store")
 UNSENT_S = 2.0
 """How often rings are looked for that a source left before it had begun, or after it was deregistered."""
 LEFT_S = 30.0
-"""So much later where something has to stay: the states of all stores are read for it."""
+"""So much later where something stays, or cannot be marked: the states of all stores are read for it."""
 
 
 class Expiry:
@@ -82,8 +82,10 @@ class Expiry:
         # proxy.
         self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
         self._unsent_s = self.due_s
-        self._forgotten: dict[bytes, list[Gone]] = {}
+        self._forgotten: dict[bytes, set[Gone]] = {}
         """Receivers whose lifetime is over, by source, and whose lines nobody has marked yet."""
+        self._unmarked_s = 0.0
+        """What could not be marked is not tried again before."""
         self._left_s = 0.0
         """What deregistered sources have left is not looked at before."""
 
@@ -116,15 +118,24 @@ class Expiry:
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, now)
             self._let_rest(source, lines, now.monotonic_ns)
-        if self._forgotten:
-            forgotten, self._forgotten = self._forgotten, {}
-            mark_forgotten(holdings, forgotten)
+        self._mark_forgotten()
         kept = holdings.registry.uuids
         self.needed.tell()
         self._tell_proxies(self.proxies.keep(kept))
         self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
             holdings.save(sync=False)
+
+    def _mark_forgotten(self) -> None:
+        """The lines of those that were forgotten now; and again those that could not be marked."""
+        forgotten, self._forgotten = self._forgotten, {}
+        if self._holdings.unmarked and time.monotonic() >= self._unmarked_s:
+            self._unmarked_s = time.monotonic() + LEFT_S
+            unmarked, self._holdings.unmarked = self._holdings.unmarked, {}
+            for source, receivers in unmarked.items():
+                forgotten.setdefault(source, set()).update(receivers)
+        if forgotten:
+            mark_forgotten(self._holdings, forgotten)
 
     def _meet(self, here: set[Reader]) -> None:
         """Lifetimes of a session stop where it comes, and begin where it goes: its sources are looked at."""
@@ -345,7 +356,7 @@ class Expiry:
             _log.info("%s: gone for its lifetime", where)
             self._absences.forget(key)
             self._receivers.forget(source, receiver)
-            self._forgotten.setdefault(source.uuid, []).append((receiver.uuid, receiver.session_id))
+            self._forgotten.setdefault(source.uuid, set()).add((receiver.uuid, receiver.session_id))
             return False
         changed = gone_ns != receiver.gone_ns
         receiver.gone_ns = gone_ns

@@ -3,8 +3,8 @@ forget it: that store marks its line on the board (HF_LINE_DEREGISTERED). The st
 
 Each store forgets first, and then looks at the others' states. So of two that forget at the same time one at
 least sees that both have. Where a state cannot be read, or does not say who registers, nothing is marked.
-What the receiver lacks counts as owed then, until an operator gives it up. A crash between the two leaves the
-same.
+What the receiver lacks counts as owed then, until the store has tried again (Expiry), or an operator gives it
+up. A crash between the two leaves the same, and then only the operator does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..log.sight import state_of
 from ..memory.deregistered_lines import mark_deregistered, receiver_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ..log.state_file import State
     from ..memory.deregistered_lines import ReceiverLine
@@ -28,30 +28,35 @@ Gone = tuple[bytes, int]
 """uuid and session ID of a receiver that this store has forgotten."""
 
 
-def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Iterable[Gone]]) -> bool:
-    """By source. Marks their lines, where no store knows them; False: nothing was marked.
+def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Collection[Gone]]) -> int:
+    """By source. Marks their lines, where no store knows them; how many. Which cannot be marked now, or may
+    be known to a store, is in :attr:`Holdings.unmarked`, for the next try.
 
     The lines are looked at before the states: a receiver that is back is on a claim of its own.
     """
     lines: dict[bytes, list[ReceiverLine]] = {}
     for source, receivers in gone.items():
-        wanted = list(receivers)
-        lines_ = receiver_lines(holdings.domain, source) or ()
-        found = [each for each in lines_ if any(each.is_of(*one) for one in wanted)]
-        if found:
+        seen = receiver_lines(holdings.domain, source)
+        if seen is None:
+            _again(holdings, source, receivers)
+        elif found := [each for each in seen if not each.is_marked and any(each.is_of(*one) for one in receivers)]:
             lines[source] = found
     if not lines:
-        return False
-    states = list(_states(holdings, lines))
-    if None in states:
-        return False
+        return 0
+    states, marked = list(_states(holdings, lines)), 0
     known = {name for state in states if state is not None for name in _receivers(state)}
-    marked = False
     for source, found in lines.items():
         over = [each for each in found if known.isdisjoint({(source, each.uuid), (source, each.session_id)})]
-        mark_deregistered(holdings.domain, source, over)
-        marked |= bool(over)
+        if None not in states:
+            done, over = mark_deregistered(holdings.domain, source, over)
+            marked += done
+        _again(holdings, source, [one for one in gone[source] if any(each.is_of(*one) for each in over)])
     return marked
+
+
+def _again(holdings: Holdings, source: bytes, receivers: Iterable[Gone]) -> None:
+    if those := {*receivers}:
+        holdings.unmarked.setdefault(source, set()).update(those)
 
 
 def _receivers(state: State) -> Iterator[tuple[bytes, bytes | int]]:

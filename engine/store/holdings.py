@@ -109,6 +109,9 @@ class Holdings:
         self.unopened: dict[bytes, None] = {}
         """Sources whose logs there was no room to open at the start: they are opened in turn (Shelf), or when
         somebody asks."""
+        self.unmarked: dict[bytes, set[tuple[bytes, int]]] = {}
+        """By source, receivers (uuid, session ID) that were forgotten here, and whose lines may not say so
+        yet (forgotten_lines.py)."""
         if file.sealed is not None:
             self.read_only = ReadOnlyError(str(file.sealed), since_start=True)
 

@@ -67,7 +67,10 @@ class OperatorDesk:
         if meant.why_not:
             return wire.Refused(request.id, "usage", f"{called_so} names no receiver {of} for sure: {meant.why_not}")
         known = ", ".join(str(each.registration_id) for each in source.receivers) or "none"
-        return wire.Refused(request.id, "usage", f"{called_so} is no receiver {of}; its receivers: {known}")
+        text = f"{called_so} is no receiver {of}; its receivers: {known}"
+        if meant.line is not None:
+            text += f". {self._unmarked(source, meant.line)}"
+        return wire.Refused(request.id, "usage", text)
 
     def _deregister_source(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer:
         holdings = self._holdings
@@ -166,21 +169,29 @@ class OperatorDesk:
         concerned = [client for client in self._concerned(source) if key in client.holds]
         proposals = [client.holds[key].proposal for client in concerned]  # a receiver object is known by them
         self._receivers.forget(source, receiver)
-        mark_forgotten(self._holdings, {source.uuid: [(receiver.uuid, receiver.session_id)]})
         for proposal in proposals:
             self._clients.expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
+        mark_forgotten(self._holdings, {source.uuid: [(receiver.uuid, receiver.session_id)]})
         return wire.Deregistered(request.id, receiver.ack)
 
     def _deregister_again(
         self, request: wire.OperatorDeregister, source: SourceState, line: ReceiverLine
     ) -> wire.Answer | None:
         """A receiver that this store does not know any more, and of which a line is left that says so to
-        nobody. None: another store knows it."""
-        if not mark_forgotten(self._holdings, {source.uuid: [(line.uuid, line.session_id)]}):
-            return None
-        return wire.Deregistered(request.id, source.clamp(line.ack, line.ack_stream))
+        nobody. None: another store knows it, or may know it."""
+        gone = line.uuid, line.session_id
+        if mark_forgotten(self._holdings, {source.uuid: [gone]}):
+            return wire.Deregistered(request.id, source.clamp(line.ack, line.ack_stream))
+        return None
+
+    def _unmarked(self, source: SourceState, line: ReceiverLine) -> str:
+        """Why a line that is left was not marked."""
+        if (line.uuid, line.session_id) in self._holdings.unmarked.get(source.uuid, ()):
+            why = "a store that may know it cannot be read, or the board cannot be written now"
+            return f"It is left on the board and not marked yet, for {why}: this store tries again"
+        return "Another store knows it: deregister it there"
 
     def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:
         """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it

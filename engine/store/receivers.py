@@ -213,6 +213,8 @@ class ReceiverDesk:
             return answers.in_use(request.id, holdings.name, receiver, "receiver", holder)
         acks.save(self._holdings)
         self.forget(source, receiver)
+        if not receiver.ephemeral:  # it could not mark its line itself, perhaps: somebody had the board's turn
+            holdings.unmarked.setdefault(source.uuid, set()).add((receiver.uuid, receiver.session_id))
         return wire.Deregistered(request.id, receiver.ack)
 
     def drop(self, source: SourceState, receiver: ReceiverState) -> None:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import pytest
@@ -18,9 +19,10 @@ import holdfast as hf
 from holdfast.cli import operate
 from holdfast.cli.operate import deregister
 from holdfast.engine.log.info_file import read_info
+from holdfast.engine.memory import deregistered_lines as lines_module
 from holdfast.engine.memory.deregistered_lines import receiver_lines
 from holdfast.engine.memory.domain import SHM_DIR
-from holdfast.engine.native.core import ffi
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.store import expiry
 from holdfast.engine.store.forgotten_lines import mark_forgotten
 from holdfast.engine.store.owed import UNREAD
@@ -77,6 +79,21 @@ def marks(ctx: hf.Context, store: ThreadStore) -> list[bool]:
     lines = receiver_lines(ctx.domain, kept.uuid)
     assert lines is not None
     return [line.is_marked for line in lines]
+
+
+class Standing:
+    """The core, while somebody else has the turn of every board."""
+
+    def __init__(self, core: Any, status: int) -> None:
+        self._core, self._status = core, status
+        self.stands, self.asked = True, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def hf_board_mark(self, *given: Any) -> int:
+        self.asked += 1
+        return self._status if self.stands else int(self._core.hf_board_mark(*given))
 
 
 def stays(store: ThreadStore) -> list[str]:
@@ -239,6 +256,7 @@ def test_a_store_that_cannot_be_read_may_know_a_receiver(
     again = "store", "deregister", "a", "--source", str(kept.registration_id), "--receiver", str(shown)
     code, _, err = run(*again)
     assert (code, f"RegID {shown} is no receiver of RegID" in err) == (2, True), number
+    assert "not marked yet, for a store that may know it cannot be read" in err
     (tmp_path / "away").rename(tmp_path / "store-b")
     code, out, _ = run(*again)
     assert (code, out.endswith(" deregistered; it had acknowledged up to number 0\n")) == (0, True)
@@ -274,8 +292,8 @@ def test_a_receiver_whose_lifetime_is_over_is_gone_at_the_last_of_its_stores(
 def test_a_store_that_is_killed_before_the_mark_leaves_what_counts_as_owed(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, lifetime: bool
 ) -> None:
-    monkeypatch.setattr(expiry, "mark_forgotten", lambda *_: False)
-    monkeypatch.setattr("holdfast.engine.store.operator.mark_forgotten", lambda *_: False)
+    monkeypatch.setattr(expiry, "mark_forgotten", lambda *_: 0)
+    monkeypatch.setattr("holdfast.engine.store.operator.mark_forgotten", lambda *_: 0)
     store = run_store("a", "disk", **(SOON if lifetime else {}))
     two_messages(ctx, "a")
     reads_one()
@@ -357,3 +375,71 @@ def test_a_store_of_an_older_release_is_not_asked_by_uuid(
     monkeypatch.setattr(operate, "read_info", lambda *_: msgspec.structs.replace(info, ready=None))
     with pytest.raises(hf.Error, match="of an older release, which knows no --receiver-uuid"):
         deregister("a", 2, 3, False, SHORT, None, bytes(16))
+
+
+@pytest.mark.parametrize("status", ["HF_AGAIN", "HF_ERRNO"])
+def test_a_line_that_cannot_be_marked_now_is_marked_later(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """Somebody else has the board's turn. Each try waits for that: there is one. Nobody is told that it is
+    done."""
+    monkeypatch.setattr(expiry, "LEFT_S", 0.0)
+    core = Standing(lib, int(getattr(lib, status)))
+    store = run_store("a", "disk", **{"source-check-interval": 5})
+    two_messages(ctx, "a")
+    reads_one()
+    reads_one(8)
+    (kept,) = store.store.state.sources
+    lines = receiver_lines(ctx.domain, kept.uuid)
+    assert lines is not None
+    monkeypatch.setattr(lines_module, "lib", core)
+    assert lines_module.mark_deregistered(ctx.domain, kept.uuid, lines) == (0, lines)
+    assert core.asked == 1
+    for receiver in list(kept.receivers):
+        assert deregister("a", kept.registration_id, receiver.registration_id, False, SHORT, None) == 0
+    assert sorted(rows()) == [(7, 1, False), (8, 1, False)]
+    (shown, _) = [row["registration_id"] for row in stat()["receivers"]]
+    code, _, err = run("store", "deregister", "a", "--source", str(kept.registration_id), "--receiver", str(shown))
+    assert (code, "not marked yet" in err) == (2, True), "nothing was marked"
+    core.stands = False
+    until("the store tries again", lambda: marks(ctx, store) == [True, True])
+    assert rows() == []
+
+
+def test_a_lifetime_that_ends_while_a_store_cannot_be_read_marks_its_line_later(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "LEFT_S", 0.0)
+    stores = [run_store(name, "disk") for name in "ab"]
+    two_messages(ctx, "a", "b")
+    reads_one()
+    forget_at(stores[1])
+    for store in stores:
+        store.stop()
+    (tmp_path / "store-b").rename(tmp_path / "away")
+    store = run_store("a", "disk", **SOON)
+    until("it is forgotten, and its line is not marked", lambda: store.store.holdings.unmarked)
+    assert marks(ctx, store) == [False]
+    (tmp_path / "away").rename(tmp_path / "store-b")
+    until("its line says so", lambda: marks(ctx, store) == [True])
+
+
+def test_a_receiver_without_descriptors_is_deregistered_and_the_store_marks_its_line(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error left it half deregistered: no store was asked, then or later."""
+    monkeypatch.setattr(expiry, "LEFT_S", 0.0)
+    store = run_store("a", "disk", **{"source-check-interval": 5})
+    two_messages(ctx, "a")
+    with hf.Context(session_id=SESSION) as other, other.receiver("quotes") as rcv:
+        assert take(rcv) == [0]
+
+        def no_descriptor(*_: object, **__: object) -> NoReturn:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        with monkeypatch.context() as without:
+            without.setattr(lines_module, "attach_board", no_descriptor)
+            rcv.deregister()
+            until("the store forgets it", lambda: not store.store.state.sources[0].receivers)
+        until("the store marks it", lambda: marks(ctx, store) == [True])
+    assert rows() == []
