@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..log.info_file import read_info
+from ..log.info_file import Own, read_info
 from ..log.sight import state_of
 from ..memory.deregistered_lines import mark_deregistered, receiver_lines
 
@@ -74,10 +74,11 @@ def _states(holdings: Holdings, sources: Iterable[bytes]) -> Iterator[State | No
     for source in map(holdings.registry.source, sources):
         if source is not None:
             names |= {*source.stores, *source.others}
+    own = Own(holdings.state.uuid, holdings.name, holdings.logs)
     yield holdings.state
     for name in sorted(names - set(holdings.state.excluded)):
         info = read_info(domain, name)
         if info is None or info.read_only:
             yield None
-        elif info.uuid != holdings.state.uuid:
+        elif not own.is_told_by(info):
             yield state_of(domain, name)
