@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..log.info_file import Own, read_info
 from ..log.sight import state_of
+from ..log.state_file import SourceState
 from ..memory.deregistered_lines import mark_deregistered, receiver_lines
+from ..rules.exclusions import in_force
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -43,11 +45,12 @@ def mark_forgotten(holdings: Holdings, gone: Mapping[bytes, Collection[Gone]]) -
             lines[source] = found
     if not lines:
         return 0
-    states, marked = list(_states(holdings, lines)), 0
-    known = {name for state in states if state is not None for name in _receivers(state)}
+    states, marked = _states(holdings, lines), 0
     for source, found in lines.items():
-        over = [each for each in found if known.isdisjoint({(source, each.uuid), (source, each.session_id)})]
-        if None not in states:
+        concerned = _concerned(holdings, source, states)
+        known = {name for state in concerned if state is not None for name in _receivers(state, source)}
+        over = [each for each in found if known.isdisjoint({each.uuid, each.session_id})]
+        if None not in concerned:
             done, over = mark_deregistered(holdings.domain, source, over)
             marked += done
         _again(holdings, source, [one for one in gone[source] if any(each.is_of(*one) for each in over)])
@@ -59,26 +62,43 @@ def _again(holdings: Holdings, source: bytes, receivers: Iterable[Gone]) -> None
         holdings.unmarked.setdefault(source, set()).update(those)
 
 
-def _receivers(state: State) -> Iterator[tuple[bytes, bytes | int]]:
-    for source in state.sources:
-        for receiver in source.receivers:
-            yield source.uuid, receiver.uuid
-            if receiver.session_id:
-                yield source.uuid, receiver.session_id
+def _receivers(state: State, source: bytes) -> Iterator[bytes | int]:
+    for receiver in _source(state, source).receivers:
+        yield receiver.uuid
+        if receiver.session_id:
+            yield receiver.session_id
 
 
-def _states(holdings: Holdings, sources: Iterable[bytes]) -> Iterator[State | None]:
-    """Of this store, of all others of the domain, and of those on the sources' record; None: it cannot be
-    read, or says not who has registered. Not of those that the operator has given up."""
+def _source(state: State, uuid: bytes) -> SourceState:
+    return next((each for each in state.sources if each.uuid == uuid), SourceState(uuid, "", 0, 0))
+
+
+def _states(holdings: Holdings, sources: Iterable[bytes]) -> dict[str, State | None]:
+    """Of all other stores of the domain, and of those on the sources' record, by name; None: it cannot be
+    read, or says not who has registered."""
     domain, names = holdings.domain, set(holdings.domain.store_names())
-    for source in map(holdings.registry.source, sources):
-        if source is not None:
-            names |= {*source.stores, *source.others}
+    found: dict[str, State | None] = {}
     own = Own(holdings.state.uuid, holdings.name, holdings.logs)
-    yield holdings.state
-    for name in sorted(names - set(holdings.state.excluded)):
+    for source in sources:
+        names |= _on_record(holdings, source)
+    for name in sorted(names):
         info = read_info(domain, name)
         if info is None or info.read_only:
-            yield None
+            found[name] = None
         elif not own.is_told_by(info):
-            yield state_of(domain, name)
+            found[name] = state_of(domain, name)
+    return found
+
+
+def _on_record(holdings: Holdings, source: bytes) -> set[str]:
+    known = holdings.registry.source(source)
+    return {*known.stores, *known.others} if known is not None else set()
+
+
+def _concerned(holdings: Holdings, source: bytes, states: Mapping[str, State | None]) -> list[State | None]:
+    """Of those that may know a receiver of this source. Not of those that the operator has given up, until
+    the source has started again: then they may be back."""
+    read = [state for state in states.values() if state is not None]
+    given_up = in_force(_source(state, source).says(state.excluded) for state in [holdings.state, *read])
+    names = {*holdings.domain.store_names(), *_on_record(holdings, source)} - given_up
+    return [holdings.state, *(state for name, state in states.items() if name in names)]

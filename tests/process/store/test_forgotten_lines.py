@@ -288,6 +288,36 @@ def test_a_receiver_whose_lifetime_is_over_is_gone_at_the_last_of_its_stores(
     assert rows() == []
 
 
+def test_a_store_that_was_excluded_once_is_asked_when_the_source_has_started_again(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context
+) -> None:
+    """It was never asked again, and what its receiver lacked was owed to nobody."""
+    stores = [run_store(name, "disk") for name in "ab"]
+    stores[1].stop()
+    assert run("store", "exclude", "b")[0] == 0
+    stores[1] = run_store("b", "disk")
+    two_messages(ctx, "a", "b")
+    reads_one()
+    assert stores[0].store.state.excluded
+    forget_at(stores[0])
+    assert (marks(ctx, stores[0]), rows()) == ([False], [(SESSION, 1, True)]), "store b knows it"
+    forget_at(stores[1])
+    assert (marks(ctx, stores[0]), rows()) == ([True], [])
+
+
+def test_a_store_that_is_excluded_is_not_asked(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, tmp_path: Path
+) -> None:
+    stores = [run_store(name, "disk") for name in "ab"]
+    two_messages(ctx, "a", "b")
+    reads_one()
+    stores[1].stop()
+    (tmp_path / "store-b").rename(tmp_path / "away")
+    assert run("store", "exclude", "b")[0] == 0
+    forget_at(stores[0])
+    assert (marks(ctx, stores[0]), rows()) == ([True], [])
+
+
 @pytest.mark.parametrize("lifetime", [False, True])
 def test_a_store_that_is_killed_before_the_mark_leaves_what_counts_as_owed(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, lifetime: bool
