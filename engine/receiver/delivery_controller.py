@@ -247,7 +247,7 @@ class DeliveryController(Counts):
             who.flags |= lib.HF_LINE_OUT_OF_ORDER
         if options.ume_explicit_ack_only:
             who.flags |= lib.HF_LINE_EXPLICIT
-        if self.registrar.ephemeral:
+        if self.registrar.ephemeral or not options.ume_use_store:  # no store is to know it
             who.flags |= lib.HF_LINE_EPHEMERAL
         self.board, self.line = join_board(context.domain, self.uuid, who)
 

@@ -318,6 +318,19 @@ def test_a_store_that_is_excluded_is_not_asked(
     assert (marks(ctx, stores[0]), rows()) == ([True], [])
 
 
+def test_a_session_without_stores_is_owed_nothing(run_store: Callable[..., ThreadStore], ctx: hf.Context) -> None:
+    """It registers with none. It was said to be lost by its stores, and kept its source for good."""
+    run_store("a", "disk")
+    src = two_messages(ctx, "a")
+    options = {"ume_use_store": 0}
+    with hf.Context(session_id=SESSION) as other, other.receiver("quotes", options=options) as rcv:
+        until("it is on the board", lambda: [row[0] for row in rows()] == [SESSION])
+        src.wait_stable(src.send(b"3"), timeout=SHORT)
+        assert take(rcv) == [2]
+    src.wait_stable(src.send(b"4"), timeout=SHORT)
+    assert rows() == []
+
+
 @pytest.mark.parametrize("lifetime", [False, True])
 def test_a_store_that_is_killed_before_the_mark_leaves_what_counts_as_owed(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, lifetime: bool
