@@ -95,7 +95,7 @@ class AckController(DeliveryController):
         board = self.board
         if board is None or not self.ready or self.registrar.deregistration is not None:
             return
-        with self._acking:
+        with self.acking:
             if self._left or self.receiver.context.fence is not None:
                 return
             self._begun = max(self._begun, self.known_begin())

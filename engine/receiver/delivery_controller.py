@@ -32,6 +32,7 @@ from .start import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from ..control import wire
     from ..control.link import StoreLink
@@ -82,7 +83,9 @@ class DeliveryController(Counts):
         self._prefix_only = options.ordered_delivery == -1
         """A store keeps one number: what was delivered ahead must not acknowledge what is still to be
         recovered."""
-        self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
+        self.acking: AbstractContextManager[object] = (
+            threading.RLock()
+        )  # re-entered by a finalizer that acknowledges at once
         self._incarnation = 0
         """Of the newest ring that the receiving thread was sent to."""
         self._begun = 0, 0
@@ -381,7 +384,7 @@ class DeliveryController(Counts):
         may begin before one is stored."""
         assert self.window is not None
         self.receiver.settle()
-        with self._acking:
+        with self.acking:
             if incarnation > self._begun[0]:
                 self.window.rebase(void)
                 board = self.board
@@ -433,7 +436,7 @@ class DeliveryController(Counts):
             return
         if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
             return
-        with self._acking:  # the incarnation and what is acknowledged under it, together
+        with self.acking:  # the incarnation and what is acknowledged under it, together
             if self._left or self.receiver.context.fence is not None:
                 return
             lib.hf_board_rebase(board.handle, self.line, self._begun[0], self._void)
@@ -483,7 +486,7 @@ class DeliveryController(Counts):
         last user."""
         if self._left:
             return
-        with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
+        with self.acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left, self._nameless = True, False
         self._say_nameless()
         self.late.close()

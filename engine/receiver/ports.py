@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from ..control import wire
     from ..control.host import Host
@@ -106,6 +107,8 @@ class DeliveryPort(Protocol):
     line: int
     watch: SriWatch
     feed: Feed | ArrivalFeed | None
+    acking: AbstractContextManager[object]
+    """Held by who writes the flags of the line."""
 
     @property
     def registrar(self) -> RegistrarPort:

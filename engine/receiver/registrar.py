@@ -278,7 +278,10 @@ class Registrar:
         controller.found_logs()
         if controller.board is not None and self.deregistration is None and self._receiver.context.fence is None:
             # The last store that knew it may have forgotten it by its operator's word; this one knows it.
-            lib.hf_board_line_at(controller.board.handle, controller.line).flags &= ~lib.HF_LINE_DEREGISTERED
+            with controller.acking:  # who acknowledges may change the flags, too
+                line = lib.hf_board_line_at(controller.board.handle, controller.line)
+                if line.flags & lib.HF_LINE_DEREGISTERED:
+                    line.flags &= ~lib.HF_LINE_DEREGISTERED
 
     def _refused(self, index: int, refusal: reg.Refusal) -> None:
         if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again

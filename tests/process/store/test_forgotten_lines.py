@@ -8,7 +8,6 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
 import pytest
 from support.command_line import run, stat
 from support.receiving import SHORT, source, take
@@ -16,9 +15,7 @@ from support.shelved_logs import shelve_at_once
 from support.workers import until
 
 import holdfast as hf
-from holdfast.cli import operate
 from holdfast.cli.operate import deregister
-from holdfast.engine.log.info_file import read_info
 from holdfast.engine.memory import deregistered_lines as lines_module
 from holdfast.engine.memory.deregistered_lines import receiver_lines
 from holdfast.engine.memory.domain import SHM_DIR
@@ -79,6 +76,24 @@ def marks(ctx: hf.Context, store: ThreadStore) -> list[bool]:
     lines = receiver_lines(ctx.domain, kept.uuid)
     assert lines is not None
     return [line.is_marked for line in lines]
+
+
+class Watched:
+    """A lock, and while it was held, what has become false."""
+
+    def __init__(self, lock: Any, look: Callable[[], bool]) -> None:
+        self._lock, self._look = lock, look
+        self._before = False
+        self.seen: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+        self._before = self._look()
+
+    def __exit__(self, *given: Any) -> None:
+        if self._before and not self._look():
+            self.seen.append((True, False))
+        self._lock.__exit__(*given)
 
 
 class Standing:
@@ -232,10 +247,14 @@ def test_a_living_receiver_that_is_granted_anew_takes_the_mark_off(
         assert deregister("a", source_id, number, True, SHORT, None) == 0
         assert marks(ctx, store) == [True]
         assert [(session, known) for session, _, known in rows()] == [(SESSION, True)], "it lives"
+        (controller,) = rcv._all.values()
+        lock = controller.acking = Watched(controller.acking, lambda: marks(ctx, store) == [True])
         store.stop()
         store = run_store("a", "disk")
         until("it is granted anew", lambda: bool(store.store.state.sources[0].receivers))
         until("its line says so", lambda: marks(ctx, store) == [False])
+        with lock:  # who has it now is done
+            assert lock.seen == [(True, False)], "the flags have one writer at a time"
 
 
 def test_a_store_that_cannot_be_read_may_know_a_receiver(
@@ -392,32 +411,6 @@ def test_while_the_board_cannot_be_read_a_regid_may_be_of_another_receiver_too(
         assert (code, "cannot be read: say which one is meant by its uuid" in err) == (2, True)
         assert run(*command, "--receiver-uuid", row["uuid"])[0] == 0
     assert store.store.state.sources[0].receivers == []
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--receiver-uuid", "ab" * 16), "add --receiver REGID"),
-        (("--receiver", "3", "--receiver-uuid", "abc"), "--receiver-uuid 'abc' is no uuid"),
-        (("--finished", "--older-than", "1d", "--receiver-uuid", "ab" * 16), "--finished is about all stores"),
-    ],
-)
-def test_a_uuid_that_names_no_receiver_is_refused(words: tuple[str, ...], said: str) -> None:
-    which = () if "--finished" in words else ("a", "--source", "2")
-    code, _, err = run("store", "deregister", *which, *words)
-    assert (code, said in err) == (2, True), err
-
-
-def test_a_store_of_an_older_release_is_not_asked_by_uuid(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would pass that over, and go by the RegID."""
-    store = run_store("a", "disk")
-    info = read_info(store.store.domain, "a")
-    assert info is not None
-    monkeypatch.setattr(operate, "read_info", lambda *_: msgspec.structs.replace(info, ready=None))
-    with pytest.raises(hf.Error, match="of an older release, which knows no --receiver-uuid"):
-        deregister("a", 2, 3, False, SHORT, None, bytes(16))
 
 
 @pytest.mark.parametrize("status", ["HF_AGAIN", "HF_ERRNO"])
