@@ -177,6 +177,8 @@ class Expiry:
                 continue
             after = self._receivers.forget_after_ns(source, receiver, lines.get(receiver.uuid))
             due = min(due, self._absences.due_ns((source.uuid, receiver.uuid), after))
+        if self.needed.may_pass(source.uuid):
+            due = min(due, now_ns + int(LEFT_S * 1e9))
         if due <= now_ns:
             return
         self._holdings.registry.parts.rest(source)

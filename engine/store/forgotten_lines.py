@@ -97,8 +97,9 @@ def _on_record(holdings: Holdings, source: bytes) -> set[str]:
 
 def _concerned(holdings: Holdings, source: bytes, states: Mapping[str, State | None]) -> list[State | None]:
     """Of those that may know a receiver of this source. Not of those that the operator has given up, until
-    the source has started again: then they may be back."""
+    the source has started again: then they may be back, and can be read."""
     read = [state for state in states.values() if state is not None]
     given_up = in_force(_source(state, source).says(state.excluded) for state in [holdings.state, *read])
     names = {*holdings.domain.store_names(), *_on_record(holdings, source)} - given_up
-    return [holdings.state, *(state for name, state in states.items() if name in names)]
+    never = {name for name, state in states.items() if state is None and name in holdings.state.excluded}
+    return [holdings.state, *(state for name, state in states.items() if name in names - never)]

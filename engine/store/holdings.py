@@ -340,7 +340,11 @@ class Holdings:
             view = log_view(place)
             if not source.learner and view is not None and source.is_ahead_of(view.begins):
                 source.learner = True
-                self.save()  # on disk before the log learns what it has missed: then nobody could tell
+                try:
+                    self.save()  # on disk before the log learns what it has missed: then nobody could tell
+                except (Error, OSError):
+                    source.learner = False  # the next try saves it, too
+                    raise
         known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         if source.begins != known:  # killed between the log's BEGIN and the state

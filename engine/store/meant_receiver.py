@@ -68,7 +68,8 @@ def _by_uuid(source: SourceState, uuid: bytes, lines: Iterable[ReceiverLine]) ->
 def _is_shown(source: SourceState, line: ReceiverLine) -> bool:
     """By ``holdfast stat``: not what an earlier life of a session has left, nor what is over."""
     owner = _owner(source, line)
-    return not line.is_dead or (line.is_kept and (owner is None or owner.uuid == line.uuid))
+    lives = not line.is_dead and not line.is_marked
+    return lives or (line.is_kept and (owner is None or owner.uuid == line.uuid))
 
 
 def _owner(source: SourceState, line: ReceiverLine) -> ReceiverState | None:

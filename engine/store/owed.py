@@ -31,6 +31,7 @@ __all__ = ["Needed", "lost", "needed", "owed"]
 _log = logging.getLogger("holdfast.store")
 
 UNREADABLE = "its log cannot be opened"
+LOST = ", which no store knows"
 UNREAD = "its board cannot be read, which may name receivers that no store knows"
 AGAIN = 16
 """Of a log that stays open it is asked again at every so manieth look."""
@@ -77,7 +78,7 @@ def lost(source: SourceState, following: int, lines: Iterable[ReceiverLine], els
     for line in lines:
         owed_to = line.is_kept and source.clamp(line.ack, line.ack_stream) < following
         if owed_to and not any(each.uuid == line.uuid or 0 < each.session_id == line.session_id for each in known):
-            return f"owed to receiver {called(line.registration_id, line.session_id)}, which no store knows"
+            return f"owed to receiver {called(line.registration_id, line.session_id)}{LOST}"
     return ""
 
 
@@ -119,6 +120,11 @@ class Needed:
         if why:
             self.why[uuid] = why
         return bool(why)
+
+    def may_pass(self, uuid: bytes) -> bool:
+        """It stays for what its board says: when that is otherwise, nobody tells this store."""
+        why = self.why.get(uuid, "")
+        return why == UNREAD or why.endswith(LOST)
 
     def _reason(self, source: SourceState) -> str:
         holdings = self._holdings

@@ -81,6 +81,8 @@ class Shelf:
         """When to see whether the board of a shelved source may go, and which."""
         self._begun: dict[bytes, int] = {}
         """Of logs that are to be closed: below which number the disk has begun with what is to be synced."""
+        self._begins = 0
+        """Of these at this look."""
         self._due_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
@@ -112,7 +114,7 @@ class Shelf:
         if self._holdings.sealed or now < self._full_ns:
             return
         try:
-            closed = self._put_away(now, 0)
+            closed = self._put_away(now, 0, at_once=True)
         except (Error, OSError) as error:
             _log.debug("store %s: no room is made: %s", self._holdings.name, error)
         if not closed:
@@ -143,8 +145,8 @@ class Shelf:
 
     # Putting away -------------------------------------------------------------------------------------------
 
-    def _put_away(self, now_ns: int, most_idle: int) -> int:
-        """Returns how many logs it has closed."""
+    def _put_away(self, now_ns: int, most_idle: int, *, at_once: bool = False) -> int:
+        """Returns how many logs it has closed. ``at_once``: also such as are to be synced to the end then."""
         holdings = self._holdings
         held = {key.source for client in self._clients for key in client.holds}
         idle = [
@@ -159,6 +161,8 @@ class Shelf:
             rests_ns, crowded = now_ns - holdings.used_ns(repository.source.uuid), place < len(idle) - most_idle
             if crowded or rests_ns >= IDLE_NS:
                 wanted[repository.source.uuid] = not crowded and rests_ns < PATIENCE_NS
+        self._begun = {uuid: following for uuid, following in self._begun.items() if uuid in wanted}
+        self._begins = 0
         if not wanted:
             return 0
         # Listed once, and here: shared memory may hold thousands of names, and all drains would wait. Who
@@ -167,7 +171,9 @@ class Shelf:
         ringless = [uuid for uuid in wanted if uuid not in ringed]
         holdings.drainer.guard(time.monotonic_ns())  # who has lost the directory writes nothing there
         taken = holdings.drainer.take_out(
-            ringless, lambda each: _is_over(each, patient=wanted[each.source.uuid]) and self._may_rest(each), AT_ONCE
+            ringless,
+            lambda each: _is_over(each, patient=wanted[each.source.uuid]) and (at_once or self._may_rest(each)),
+            AT_ONCE,
         )
         shelved = [repository.source for repository in taken if self._close(repository)]
         if shelved:
@@ -183,6 +189,9 @@ class Shelf:
             return True
         if self._begun.pop(uuid, -1) == following:
             return True
+        if self._begins >= AT_ONCE:  # in turn: all drains wait meanwhile
+            return False
+        self._begins += 1
         check(lib.hf_log_rest_begin(repository.log), what=str(repository.path))
         self._begun[uuid] = following
         return False

@@ -188,8 +188,12 @@ def test_a_lifetime_of_the_store_keeps_a_source_that_is_owed_to_a_receiver_which
     until("it goes", lambda: not store.store.state.sources)
 
 
-def test_a_board_that_cannot_be_read_keeps_its_source(run_store: Callable[..., ThreadStore], ctx: hf.Context) -> None:
-    """It may name receivers that no store knows. It was taken for empty."""
+def test_a_board_that_cannot_be_read_keeps_its_source(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for empty. Nobody tells when it can be read."""
+    monkeypatch.setattr(expiry, "LEFT_S", 0.05)
+    shelve_at_once(monkeypatch)
     store = run_store("a", "disk", **OVER_SOON)
     src = two_messages(ctx, "a")
     with unreadable_board(ctx, store):
@@ -202,6 +206,7 @@ def test_a_board_that_cannot_be_read_keeps_its_source(run_store: Callable[..., T
         assert found.keep.startswith("its board cannot be read: HF_LAYOUT: ")
         (row,) = stat()["sources"]
         assert row["board_error"].startswith("HF_LAYOUT: ")
+        until("nothing looks at it", lambda: kept not in list(store.store.holdings.registry.parts.awake))
     until("it goes", lambda: not store.store.state.sources)
 
 
@@ -348,6 +353,20 @@ def test_a_session_without_stores_is_owed_nothing(run_store: Callable[..., Threa
         assert take(rcv) == [2]
     src.wait_stable(src.send(b"4"), timeout=SHORT)
     assert rows() == []
+
+
+def test_a_store_that_is_gone_for_good_is_not_asked_when_the_source_has_started_again(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, tmp_path: Path
+) -> None:
+    """The exclusion is over then, and nobody can read it."""
+    store, gone = (run_store(name, "disk") for name in "ab")
+    gone.stop()
+    (tmp_path / "store-b").rename(tmp_path / "away")
+    assert run("store", "exclude", "b")[0] == 0
+    two_messages(ctx, "a")
+    reads_one()
+    forget_at(store)
+    assert (marks(ctx, store), rows()) == ([True], [])
 
 
 @pytest.mark.parametrize("lifetime", [False, True])

@@ -3,6 +3,8 @@ counts as held what the log has by the BEGINs of the state, and nothing else."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +16,7 @@ from support.three_stores import everywhere
 import holdfast as hf
 from holdfast.engine.log.state_file import StateFile
 from holdfast.engine.native.core import ffi
+from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.repository import Repository
 from holdfast.engine.store.still_log import StillLog
 
@@ -60,10 +63,12 @@ def test_it_holds_no_number_that_the_state_has_for_void(
     until("it reads nothing that is not there", lambda: repository.catch_up is None)
 
 
+@pytest.mark.parametrize("refusals", [0, 1])
 def test_that_it_has_lost_something_is_on_disk_before_its_log_looks_whole(
-    run_store: Callable[..., ThreadStore], own_domain: str, monkeypatch: pytest.MonkeyPatch
+    run_store: Callable[..., ThreadStore], own_domain: str, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
-    """A crash in between leaves nothing else that tells."""
+    """A crash in between leaves nothing else that tells. Nor is it believed to be there where there was no
+    room."""
     store = run_store("a", "disk")
     with hf.Context() as ctx, ctx.source("quotes", options=options(ume_session_id=1)) as src:
         everywhere(src)
@@ -79,10 +84,20 @@ def test_that_it_has_lost_something_is_on_disk_before_its_log_looks_whole(
         said.append(state.sources[0].learner)
         adopt(self, table)
 
+    save, left = Holdings.save, [refusals]
+
+    def saves(self: Holdings, **how: bool) -> None:
+        if left[0] and self.state.sources[0].learner:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, **how)
+
     monkeypatch.setattr(Repository, "_adopt", adopts)
+    monkeypatch.setattr(Holdings, "save", saves)
     store = run_store("a", "disk")
     store.store.holdings.ensure_repository(store.store.state.sources[0])
     assert said[0]
+    assert not left[0]
 
 
 def test_on_a_disk_that_is_read_only_it_offers_what_counts(

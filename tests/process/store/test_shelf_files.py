@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.command_line import run
 from support.receiving import received
+from support.shelved_logs import is_shelved, over
 from support.three_stores import SOURCE, everywhere, send
 from support.workers import until
 
@@ -80,9 +81,17 @@ def test_the_disk_begins_a_look_before_with_what_was_acknowledged_from_memory(
     named = {name: getattr(lib, name) for name in dir(lib)} | {"hf_log_rest_begin": begins}
     monkeypatch.setattr(shelf.Shelf, "_close", close)
     monkeypatch.setattr(shelf, "lib", SimpleNamespace(**named))
+    monkeypatch.setattr(shelf, "AT_ONCE", 1)
     with hf.Context() as ctx:
-        shelved(ctx, run_store("a", "disk", **{"holdfast-acknowledge": "memory"}))
-    assert order == ["begins", "closed"]
+        store = run_store("a", "disk", **{"holdfast-acknowledge": "memory"})
+        shelved(ctx, store)
+        assert order == ["begins", "closed"]
+        del order[:]
+        monkeypatch.setattr(shelf, "IDLE_NS", 2**62)
+        uuids = [over(ctx, session) for session in range(1, 4)]
+        monkeypatch.setattr(shelf, "IDLE_NS", 0)
+        until("they are at rest, in turn", lambda: all(is_shelved(store, uuid) for uuid in uuids))
+        assert sorted(order) == ["begins"] * 3 + ["closed"] * 3
 
 
 @pytest.mark.parametrize("level", ["disk", "memory"])
