@@ -206,11 +206,14 @@ class Receiver(Gate):
             self._list_again_ns = now_ns + LIST_AGAIN_NS
         if now_ns >= self._list_again_ns:
             self._list_again_ns = FOR_EVER_NS
-            self._asked = {link: welcome for link, welcome in self._asked.items() if link in self._unanswered}
+            self._asked.clear()
         if now_ns >= self._ask_again_ns:  # a life that nobody has seen may be over
             self._ask_again_ns = now_ns + ASK_AGAIN_NS
-            for link in self._marks.keys() - self._unanswered:  # a store that stands still is asked once
-                self._asked.pop(link, None)
+            for link, (welcome, _) in self._marks.items():
+                if (
+                    link not in self._unanswered or welcome is not link.welcome
+                ):  # a store that stands still is asked once
+                    self._asked.pop(link, None)
         for link in context.store_links():
             if link.welcome is None:
                 self._asked.pop(link, None)

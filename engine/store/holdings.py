@@ -337,8 +337,8 @@ class Holdings:
                 NoCacheRepository if source.repository == "no-cache" else Repository,
                 self._places.make(source),
             )
-            view = log_view(place)
-            if not source.learner and view is not None and source.is_ahead_of(view.begins):
+            view = log_view(place) if source.incarnation and not source.learner else None
+            if view is not None and source.is_ahead_of(view.begins):
                 source.learner = True
                 try:
                     self.save()  # on disk before the log learns what it has missed: then nobody could tell
