@@ -166,7 +166,7 @@ def test_a_client_for_which_there_is_no_room_is_let_in_when_a_source_is_over(
 def test_a_store_that_can_make_no_room_turns_a_client_away_and_goes_on(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, used: list[int], error: Exception
 ) -> None:
-    def fails(*_: object) -> int:
+    def fails(*_: object, **__: object) -> int:
         raise error
 
     store = run_store("a", "disk")
