@@ -106,11 +106,12 @@ class Session:
 
     def _say_trouble(self) -> None:
         trouble = self.receiver.trouble()
-        if trouble and trouble != self._trouble:
+        kind = re.sub(r"\d+", "", trouble)  # what is free is another number at each try
+        if trouble and kind != self._trouble:
             _log.warning(
                 "session %#x: acknowledgements wait, and are tried again: %s", self.context.session_id, trouble
             )
-            self._trouble = trouble
+            self._trouble = kind
 
     def acknowledge(self, below: Mapping[bytes, int]) -> None:
         """Everything below these numbers is durable: uuid of a source -> number. Never raises, never goes

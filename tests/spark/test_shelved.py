@@ -107,7 +107,9 @@ def test_a_batch_read_opens_no_log_at_the_store(
     assert rows(batch()) == [0, 1, 2] * MANY
     assert rows(batch(startingOffsets="earliest", readFrom="store:a", maxRecordsPerPartition="2")) == [0, 1, 2] * MANY
     assert not store.store.holdings.drainer.repositories, "nobody has asked for a log"
-    assert not [path for path in open_files() if any(uuid.hex() in path for uuid in uuids)]
+    # The store looks at boards now and then, for a moment.
+    logs = [path for path in open_files() if not path.endswith(".b") and any(uuid.hex() in path for uuid in uuids)]
+    assert not logs
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

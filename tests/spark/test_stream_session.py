@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
 
-SAID = "acknowledgements wait, and are tried again: store a failed to do this: [Errno 28] no room of the test"
+SAID = "acknowledgements wait, and are tried again: store a failed to do this: "
 
 
 def test_acknowledgements_follow_what_spark_has_made_durable(
