@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.command_line import SHORT, one_error, run
+from support.own_file_system import own_file_system
 
 import holdfast as hf
 
@@ -91,14 +92,8 @@ def test_a_file_in_place_of_a_directory_is_told(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "holdfast-test", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a file system of its own cannot be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with own_file_system(tmp_path / "small", "size=64k") as made:
+        yield made
 
 
 def fill(path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from support.own_file_system import own_file_system
 from support.receiving import SHORT
 from support.three_stores import SOURCE
 from support.workers import until
@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def few_inodes(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MiB with 100 inodes."""
-    place = tmp_path / "few"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=100,mode=0700", "holdfast-test", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a file system of its own cannot be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with own_file_system(tmp_path / "few", "size=64m,nr_inodes=100") as made:
+        yield made
 
 
 def test_a_source_is_refused_with_what_is_missing_and_taken_when_it_is_there(
