@@ -128,7 +128,7 @@ HARNESSES = (
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
-        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=79, beside=True,
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=80, beside=True,
     ),
     Harness(
         "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",

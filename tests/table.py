@@ -58,6 +58,7 @@ BESIDE = {
     "engine/store/guard.py": "process/faults/test_fence.py",
     "engine/store/log_places.py": "process/faults/test_nameless.py process/faults/test_other_users.py",
     "engine/store/listener.py": "process/store/test_names.py process/store/test_clients.py",
+    "engine/store/missed_begins.py": "process/store/test_missed_begins.py",
     "engine/store/no_cache.py": "process/store/test_options.py",
     "engine/store/operator.py": "process/store/test_operator.py",
     "engine/store/pacer.py": "process/receiver/test_paced.py",

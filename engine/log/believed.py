@@ -18,6 +18,7 @@ from ..native.runtime import Path
 from ..rules.exclusions import in_force
 from ..rules.reconcile import LogView, Table, newest_table
 from ..rules.reports import readers_tables
+from .end import is_stuck
 from .state_file import SourceState, State, StateFile
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _declared(store: Kept) -> Iterable[tuple[str, str]]:
 
 
 def _kept(directory: Path, uuid: str) -> Kept | None:
-    state = _state(directory)
+    state = None if is_stuck(directory / "logs" / uuid) else _state(directory)
     if state is None:
         return None
     source = next((each for each in state.sources if each.uuid.hex() == uuid), None)

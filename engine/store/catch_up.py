@@ -7,6 +7,10 @@ peer had the number. What nobody has becomes a LOST record, if every peer could 
 as a hole: the line counts from behind it, and the helper thread asks the peers again until it is filled
 (engine/log/repair.py). The blocks are verified copies in private memory (csrc/log/copy.c) when they are
 appended, as every block is (docs/design.md 18).
+
+The peers' logs are read by the BEGINs that this store has taken in. A newer one that a peer knows may be an
+orphan, which voids nothing: the hole is filled as if nobody knew of it, until it holds
+(Repository.right_table).
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, Sta
 from ..rules.resting import LOOK_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ..memory.mapping import Mapping
+    from ..memory import mapping
     from ..native.core import CData
-    from ..rules.reconcile import Table
+    from ..rules.reconcile import LogView, Table
 
 __all__ = ["CatchUp"]
 
@@ -43,7 +47,7 @@ class LogPort(Protocol):
     path: Path
     called: str
     """Store and source, as the store's log names them."""
-    stream: Mapping | None
+    stream: mapping.Mapping | None
     item: CData
     """``struct hf_drain_item *``."""
 
@@ -62,7 +66,7 @@ class LogPort(Protocol):
         """Below which number a peer's log counts; without an entry it counts in full."""
 
     def right_table(self) -> Table | None:
-        """The BEGINs that hold, by what can be read; None when that is not known."""
+        """The BEGINs that this store may take in, by what can be read; None when that is not known."""
 
     def ring_goes_on(self, held: int) -> int | None:
         """Where the ring takes over, for a log that holds everything below ``held``."""
@@ -87,9 +91,9 @@ class CatchUp:
     def __init__(self, repository: LogPort) -> None:
         self._repository = repository
         paths = [os.fspath(path) for path in repository.peers()]
-        self._logs = Logs(paths, repository.until(), marks=False, judge=newest_of)
+        self._logs = Logs(paths, repository.until(), marks=False, judge=self._own_table)
         self._logs.table = repository.table
-        self._logs.begun = repository.table[-1]
+        self._logs.begun = self._newest = repository.table[-1]
         self._block = Block(int(repository.item.block_bytes))
         self._paths = tuple(paths)
         self._walked = Walk(paths)
@@ -101,12 +105,14 @@ class CatchUp:
         self.waits = False
         """A store may still give what is due: look again, but not at once."""
         self._ask_ns = 0
+        self.overtaken = False
+        """A newer BEGIN holds."""
         self.all_read = True
         """When it is done: no peer was out of reach."""
 
     def turn(self, now_ns: int) -> bool:
-        """One slice. True: the hole is filled. Raises Error, OSError: the log takes nothing now; to be called
-        again."""
+        """One slice. True: the hole is filled, or is not to be. Raises Error, OSError: the log takes nothing
+        now; to be called again."""
         repository, logs, block, filled = self._repository, self._logs, self._block, 0
         self.waits = False
         while filled < SLICE_BYTES:
@@ -118,8 +124,8 @@ class CatchUp:
                 return False
             stuck = self._leave_out()
             found = logs.read(self.held, block)
-            if self.newer():  # what is read by that table is not this incarnation's to append
-                self.waits = repository.owner_lives() or not self._holds(now_ns)
+            if self._is_overtaken(now_ns):
+                self.waits = repository.owner_lives()
                 return not self.waits
             if found:
                 frames, size = block.frames
@@ -140,6 +146,9 @@ class CatchUp:
                 self.waits = True
                 return False
             if step == DONE:
+                if self.newer():  # what decides whether it holds may be in a log that nobody can read now
+                    self.waits = True
+                    return False
                 self.all_read = not logs.unread and not stuck
                 return True
             if isinstance(step, StartAt):
@@ -164,19 +173,23 @@ class CatchUp:
 
     def newer(self) -> bool:
         """A peer knows a newer BEGIN than this store."""
-        return self._logs.begun[0] > self._repository.table[-1][0]
+        return self._newest[0] > self._repository.table[-1][0]
 
-    def _holds(self, now_ns: int) -> bool:
-        """The newer BEGIN may be taken in: it holds, or a ring is to be left. As long as that is not known it
-        is asked for again now and then, since what decides may be in a log that nobody can read now."""
-        repository = self._repository
-        if repository.stream is not None:
-            return True
-        if now_ns < self._ask_ns:
-            return False
-        self._ask_ns = now_ns + LOOK_NS
-        table = repository.right_table() or ()
-        return bool(table) and table[-1][0] > repository.table[-1][0]
+    def _is_overtaken(self, now_ns: int) -> bool:
+        """A newer BEGIN holds: what this store's own incarnation has left is settled without it. As long as
+        none does, that is asked again now and then."""
+        if self.newer() and not self.overtaken and now_ns >= self._ask_ns:
+            self._ask_ns = now_ns + LOOK_NS
+            table = self._repository.right_table() or ()
+            self.overtaken = bool(table) and table[-1][0] > self._repository.table[-1][0]
+        return self.overtaken
+
+    def _own_table(self, logs: Mapping[str, LogView | None], sure: Table) -> list[Table]:
+        """The judge of the peers' logs (engine/log/believed.py): it notes a newer BEGIN, and does not go by
+        it."""
+        (newest,) = newest_of(logs, sure)
+        self._newest = max(self._newest, newest[-1])
+        return [self._repository.table]
 
     def close(self) -> None:
         """Unmaps the peers' logs."""

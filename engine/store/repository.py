@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..control.configuration import configuration_of
 from ..errors import CorruptionError, Error
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk
@@ -28,11 +27,12 @@ from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, ffi, lib
 from ..native.runtime import os, threading, time
 from ..native.status import check
-from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, tells_void, void_from
-from ..rules.reports import Seen, farthest, known_views, names_of, right_table
+from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, void_from
+from ..rules.reports import Seen, farthest
 from ..rules.resting import Resting
 from . import news
 from .catch_up import CatchUp
+from .missed_begins import to_take_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,11 +254,10 @@ class Repository:
 
     def right_table(self) -> Table | None:
         """The BEGINs that hold by what can be read: orphans void nothing, the unknown decides nothing."""
-        if not Walk(self.peers()).over(WALK_S):  # who catches up learns of them later
+        peers = self.peers()
+        if not Walk(peers).over(WALK_S):  # who catches up learns of them later
             return None
-        seen, configuration = self.seen(self.bound()), configuration_of(self.source)
-        table = right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
-        return table if table and tells_void(table, self.view()) else None  # else the next BEGIN says what helps
+        return to_take_in(self.source, self.seen(self.bound()), self.path, self.view(), peers)
 
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""
@@ -388,7 +387,7 @@ class Repository:
     def _filled(self, catch_up: CatchUp) -> None:
         catch_up.close()
         self.catch_up = None
-        if catch_up.newer():  # what this ring had is settled without us, or there is no ring: the peers have all of it
+        if catch_up.overtaken:  # what this ring had is settled without us: the peers have all of it
             if self.stream is not None:
                 self.leave()
             self.resume()

@@ -244,6 +244,13 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "an_orphan_voids": (
         Patch(f"{RULES}/reports.py", "    if not rivals or _completes(with_it, may):\n", "    if top:\n"),
     ),
+    "an_orphan_is_copied": (
+        Patch(
+            f"{STORE}/missed_begins.py",
+            "    return table if complete[-1][-1:] == table[-1:] else None\n",
+            "    return table\n",
+        ),
+    ),
     "the_register_is_lost": (
         Patch(
             "engine/log/register.py",
@@ -274,6 +281,7 @@ STAGE = {
     "ignorance_becomes_lost": "cloistered",
     "the_lowest_log_is_believed": "laggard",
     "an_orphan_voids": "outpost",
+    "an_orphan_is_copied": "outpost",
     "the_register_is_lost": "roundabout",
     "an_ack_of_another_incarnation_counts": "careless",
     "a_line_counts_from_the_beginning": "brimful",
