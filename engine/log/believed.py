@@ -80,7 +80,8 @@ def tables_by_states(views: Mapping[str, LogView | None], stores: Iterable[Kept]
     for name, where in places.items():
         if name in views or name in names:
             continue
-        directory = Path(where).resolve() if where else None
+        reached = where and not is_stuck(Path(where, "logs", uuid))
+        directory = Path(where).resolve() if reached else None
         other = next((store for store in kept if store.directory.resolve() == directory), None)
         if other is None and directory is not None:
             other = _kept(directory, uuid)

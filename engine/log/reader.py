@@ -186,6 +186,8 @@ class Logs:
         self.paths: tuple[str, ...] = tuple(paths)
         self.until = until
         """Both are replaced as a whole."""
+        self.stops: Bounds = {}
+        """Path -> the number from which on that log has what is another incarnation's; set by the judge."""
         self.begun = 0, 0
         """The newest BEGIN (incarnation, its first number) that holds: told by the feed, or by a log that was
         looked into."""
@@ -300,7 +302,8 @@ class Logs:
             log = self._log(path)
             if not log:
                 return int(lib.HF_AGAIN)
-            status = self._deliver(path, log, number, block, stop)
+            bound = min(stop, self.stops.get(path, FOR_EVER))
+            status = self._deliver(path, log, number, block, bound) if number < bound else int(lib.HF_AGAIN)
             if self._knows_newer(path, log):
                 block.clear()
                 self.learn()

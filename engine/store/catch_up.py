@@ -8,9 +8,9 @@ as a hole: the line counts from behind it, and the helper thread asks the peers 
 (engine/log/repair.py). The blocks are verified copies in private memory (csrc/log/copy.c) when they are
 appended, as every block is (docs/design.md 18).
 
-The peers' logs are read by the BEGINs that this store has taken in. A newer one that a peer knows may be an
-orphan, which voids nothing: the hole is filled as if nobody knew of it, until it holds
-(Repository.right_table).
+The peers' logs are read by the BEGINs that this store has taken in, and each up to where a newer one begins
+that it knows: from there on it has what is another incarnation's. Such a BEGIN may be an orphan, which voids
+nothing. So the hole is filled by the other logs, until it holds (Repository.right_table).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..log.end import Walk, is_stuck
 from ..log.info_file import lacks
 from ..log.reader import Block, Logs
 from ..native.runtime import Path, os
-from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, StartAt
+from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, StartAt, forgotten_from, void_from
 from ..rules.resting import LOOK_NS
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ __all__ = ["CatchUp"]
 
 _log = logging.getLogger("holdfast.store")
 
+ASK_MAX_NS = 16_000_000_000
+"""How late it is asked again whether a newer BEGIN holds."""
 SLICE_BYTES = 1 << 20
 """Filled between two rounds of the drain thread: other sources go on being drained."""
 
@@ -94,6 +96,8 @@ class CatchUp:
         self._logs = Logs(paths, repository.until(), marks=False, judge=self._own_table)
         self._logs.table = repository.table
         self._logs.begun = self._newest = repository.table[-1]
+        self._is_sent = False
+        """A peer has messages of a newer incarnation."""
         self._block = Block(int(repository.item.block_bytes))
         self._paths = tuple(paths)
         self._walked = Walk(paths)
@@ -104,7 +108,7 @@ class CatchUp:
         self._machine = CatchUpRule(empty=bool(repository.info.empty))
         self.waits = False
         """A store may still give what is due: look again, but not at once."""
-        self._ask_ns = 0
+        self._ask_ns, self._pause_ns = 0, LOOK_NS
         self.overtaken = False
         """A newer BEGIN holds."""
         self.all_read = True
@@ -146,8 +150,8 @@ class CatchUp:
                 self.waits = True
                 return False
             if step == DONE:
-                if self.newer():  # what decides whether it holds may be in a log that nobody can read now
-                    self.waits = True
+                if self.newer() and (self._is_sent or logs.unread or stuck):
+                    self.waits = True  # for what decides whether it holds
                     return False
                 self.all_read = not logs.unread and not stuck
                 return True
@@ -177,19 +181,26 @@ class CatchUp:
 
     def _is_overtaken(self, now_ns: int) -> bool:
         """A newer BEGIN holds: what this store's own incarnation has left is settled without it. As long as
-        none does, that is asked again now and then."""
+        none does, that is asked again, ever less often."""
         if self.newer() and not self.overtaken and now_ns >= self._ask_ns:
-            self._ask_ns = now_ns + LOOK_NS
+            self._ask_ns, self._pause_ns = now_ns + self._pause_ns, min(2 * self._pause_ns, ASK_MAX_NS)
             table = self._repository.right_table() or ()
             self.overtaken = bool(table) and table[-1][0] > self._repository.table[-1][0]
         return self.overtaken
 
     def _own_table(self, logs: Mapping[str, LogView | None], sure: Table) -> list[Table]:
-        """The judge of the peers' logs (engine/log/believed.py): it notes a newer BEGIN, and does not go by
-        it."""
+        """The judge of the peers' logs (engine/log/believed.py): it notes newer BEGINs, and does not go by
+        them."""
+        table, views = self._repository.table, {path: view for path, view in logs.items() if view is not None}
+        own, begun = table[-1][0], {path: void_from(view.begins, table[-1][0]) for path, view in views.items()}
+        stops = {path: min(begun[path], forgotten_from(view.begins, table[-1])) for path, view in views.items()}
+        self._logs.stops = {**self._logs.stops, **stops}  # of one that cannot be read now, what it said last
         (newest,) = newest_of(logs, sure)
-        self._newest = max(self._newest, newest[-1])
-        return [self._repository.table]
+        is_sent = any(begun[path] < view.next_sqn for path, view in views.items())
+        if newest[-1][0] > own and (newest[-1], is_sent) != (self._newest, self._is_sent):
+            self._newest, self._is_sent = newest[-1], is_sent
+            self._ask_ns, self._pause_ns = 0, LOOK_NS
+        return [table]
 
     def close(self) -> None:
         """Unmaps the peers' logs."""

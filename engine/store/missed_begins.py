@@ -38,8 +38,9 @@ def to_take_in(
     """
     configuration = configuration_of(source)
     table = right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
-    if not table or not tells_void(table, view):
+    if not table:
         return None
     views = {str(path): None if is_stuck(path) else log_view(path) for path in peers}
-    complete = tables_by_logs({**views, str(own): view}, tuple(source.begins))
-    return table if complete[-1][-1:] == table[-1:] else None
+    newest = tables_by_logs({**views, str(own): view}, tuple(source.begins))[-1][-1]
+    complete = table[: table.index(newest) + 1] if newest in table else ()  # an orphan behind it is left out
+    return complete if complete and tells_void(complete, view) else None

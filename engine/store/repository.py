@@ -253,7 +253,8 @@ class Repository:
             self._rest()
 
     def right_table(self) -> Table | None:
-        """The BEGINs that hold by what can be read: orphans void nothing, the unknown decides nothing."""
+        """The BEGINs that this store may take in, by what can be read: orphans void nothing, the unknown
+        decides nothing."""
         peers = self.peers()
         if not Walk(peers).over(WALK_S):  # who catches up learns of them later
             return None

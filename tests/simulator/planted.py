@@ -247,7 +247,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "an_orphan_is_copied": (
         Patch(
             f"{STORE}/missed_begins.py",
-            "    return table if complete[-1][-1:] == table[-1:] else None\n",
+            "    complete = table[: table.index(newest) + 1] if newest in table else ()",
             "    return table\n",
         ),
     ),
