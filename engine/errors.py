@@ -198,7 +198,8 @@ class RegistrationError(Error):
 class RegIdInUseError(RegistrationError):
     """A live process holds this RegID or session. `pid` is its process, `since` seconds since the epoch.
 
-    `session_id` is the one that stands for the RegID, 0 if none does.
+    `session_id` is the one that stands for the RegID, 0 if none does. `registration_id` is 0 where the
+    session is held and no store has a RegID of it.
     """
 
     code = "HF_REGID_IN_USE"
@@ -206,8 +207,10 @@ class RegIdInUseError(RegistrationError):
     retriable = True
 
     def __init__(self, registration_id: int, pid: int, since: float, session_id: int = 0) -> None:
-        session = f" (session id {session_id:#x})" if session_id else ""
-        super().__init__(f"registration id {registration_id}{session} is held by process {pid} since {since:.3f}")
+        names = [f"registration id {registration_id}"] if registration_id or not session_id else []
+        names += [f"session id {session_id:#x}"] if session_id else []
+        name = " (".join(names) + ")" * (len(names) > 1)
+        super().__init__(f"{name} is held by process {pid} since {since:.3f}")
         self.registration_id = registration_id
         self.session_id = session_id
         self.pid = pid

@@ -53,7 +53,8 @@ class Session:
     def __init__(self, options: Options) -> None:
         assert options.session is not None
         self.context = Context(options.domain, session_id=options.session, name=options.query_name or "spark")
-        self.receiver = AckOnlyReceiver(self.context, *_selection(options), chosen=())
+        alone = not options.assign  # two queries may share a topic if they share no source
+        self.receiver = AckOnlyReceiver(self.context, *_selection(options), chosen=(), alone=alone)
         self._joined: set[bytes] = set()
         self._said: dict[bytes, int] = {}
         """What was acknowledged."""

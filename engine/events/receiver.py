@@ -36,9 +36,10 @@ class DeregistrationFlags(IntFlag):
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
     """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of
-    the program raised. As long as too few stores have granted, what each says is told together every ten
-    registration intervals; `store` is then the first that has not. `pid` and `since` (seconds since the
-    epoch) name the holder of the RegID, where that is why."""
+    the program raised, or another receiver has the session on this topic (`source` is empty, too). As long as
+    too few stores have granted, what each says is told together every ten registration intervals; `store` is
+    then the first that has not. `pid` and `since` (seconds since the epoch) name the holder of the RegID or
+    session, where that is why."""
 
     topic: str
     source: str

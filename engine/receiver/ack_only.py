@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..control.host import Host
+    from ..control.session_claims import Refused
     from ..memory.discovery import Found
     from .delivery_controller import DeliveryController
 
@@ -49,6 +50,7 @@ class AckOnlyReceiver(Receiver):
             anywhere in a topic.
         chosen: uuids of the sources to register with; None: every one. :meth:`choose` adds to them.
         on_event: is told what a receiver is told of its registrations.
+        alone: no other receiver of its session may be there for a topic; else, for a source that it chooses.
 
     Raises:
         ConfigError: a bad topic, pattern or option of the context's configuration.
@@ -56,7 +58,7 @@ class AckOnlyReceiver(Receiver):
 
     def __init__(
         self, context: Host, topic: str | None = None, pattern: str | None = None,
-        chosen: Collection[bytes] | None = None, on_event: Callable[[Any], object] | None = None,
+        chosen: Collection[bytes] | None = None, on_event: Callable[[Any], object] | None = None, *, alone: bool = True,
     ) -> None:  # fmt: skip
         given: dict[str, object] = {**OPTIONS, **({"pattern_type": "pcre"} if pattern is not None else {})}
         name = topic if pattern is None else pattern
@@ -64,7 +66,10 @@ class AckOnlyReceiver(Receiver):
         super().__init__(context, topic, pattern, options, on_event)
         self.read_below: dict[bytes, int] = {}
         """uuid of a source -> everything below this number may be acknowledged."""
-        self._chosen = set(chosen) if chosen is not None else None
+        self._chosen: set[bytes] | None = None if chosen is None else set(chosen) if alone else set()
+        self._alone = alone
+        self._unclaimed = set(chosen or ()) - (self._chosen or set())
+        """Chosen, and another receiver of the session has one of them."""
         self._passed: dict[bytes, Found] = {}
         """Sources that are not over, and not chosen: a store tells of each once."""
         self.finished: Visits = Visits(self, self._session_id)
@@ -77,15 +82,35 @@ class AckOnlyReceiver(Receiver):
         with self.context.turning():
             if self._chosen is None or self._chosen.issuperset(sources):
                 return
-            new = set(sources) - self._chosen
-            self._chosen |= new
-            for uuid in new:
-                passed = self._passed.pop(uuid, None)
-                if passed is not None and not self.finished.is_over(uuid):
-                    self._found(passed)
-                else:
-                    self.finished.consider(uuid)
+            self._unclaimed |= set(sources) - self._chosen
+            self._take_chosen()
         self.context.wake()
+
+    def _take_chosen(self) -> None:
+        new = self._unclaimed
+        if self._chosen is None or not new or not (self._alone or self._claims.hold(*(uuid.hex() for uuid in new))):
+            return
+        self._unclaimed = set()
+        self._chosen |= new
+        for uuid in new:
+            passed = self._passed.pop(uuid, None)
+            if passed is not None and not self.finished.is_over(uuid):
+                self._found(passed)
+            else:
+                self.finished.consider(uuid)
+
+    def turn(self, now_ns: int) -> int:
+        """As Receiver."""
+        self._take_chosen()
+        return super().turn(now_ns)
+
+    def has_session(self, topic: str) -> bool:
+        """As Receiver."""
+        return not self._alone or super().has_session(topic)
+
+    def second_to(self, found: Found) -> Refused | None:
+        """As Receiver."""
+        return super().second_to(found) if self._alone else self._claims.refused(found.uuid.hex())
 
     def is_chosen(self, uuid: bytes) -> bool:
         """It registers with this source."""
@@ -160,7 +185,7 @@ class AckOnlyReceiver(Receiver):
                 return self._failure
             said = [refusal for uuid in sources if uuid in self._all and (refusal := self._all[uuid].refusal())]
             lasting = [refusal for refusal in said if refusal.lasts]
-            return refusal_error(lasting[0]) if lasting else None
+            return refusal_error(lasting[0]) if lasting else self._claims.refusal() if sources else None
 
     def trouble(self) -> str:
         """What keeps it from registering with a source, and passes: it is tried again. Empty: nothing

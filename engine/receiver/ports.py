@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..control import wire
     from ..control.host import Host
     from ..control.link import StoreLink
+    from ..control.session_claims import Refused
     from ..memory.discovery import Found
     from ..memory.mapping import Mapping
     from ..memory.sri import SriWatch
@@ -39,6 +40,9 @@ class ReceiverPort(Protocol):
 
     def resumed(self, uuid: bytes) -> tuple[int, int] | None:
         """Under which incarnation, and from which number on, a source is to be gone on with that was left."""
+
+    def second_to(self, found: Found) -> Refused | None:
+        """Which other receiver of its session is there for the source's topic."""
 
     def settle(self) -> None:
         """Something happens behind the message that is being delivered."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..control import wire
 from ..control.deregistration import check_deregister
 from ..control.refusals import refusal_error
+from ..control.session_claims import SessionClaims
 from ..errors import ClosedError, ConfigError, FencedError, RegistrationError
 from ..events import info as callbacks
 from ..events import receiver as events
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..control.host import Host
     from ..control.link import StoreLink
+    from ..control.session_claims import Refused
     from ..options.resolve import Options
     from ..rules.chosen_start import ChosenStart
     from .ack_window import Window
@@ -95,6 +97,7 @@ class Receiver(Gate):
         self.past = Past()
         self._session_id = int(options.ume_session_id or context.session_id)
         self._uuid = secrets.token_bytes(16)
+        self._claims = SessionClaims(context.domain, context.waits, self._session_id, self.tell)
         self.finished = Finished(self, self._session_id)
         self._leaving = Leaving(self.finished)
         self.ringed: set[bytes] = set()
@@ -196,6 +199,9 @@ class Receiver(Gate):
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
+        if self._claims.turn():  # what stores have told of that topic was passed over
+            self._asked.clear()
+            self._marks.clear()
         ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
         self.ringed = {found.uuid for found in ringed}
         for found in ringed:
@@ -248,7 +254,8 @@ class Receiver(Gate):
         for info in sources:
             # A store that has a log, and lost the state that named the others, names none: not known is not
             # "without stores".
-            if self.matches(info.topic) and info.incarnation > 0 and info.stores:
+            is_known = info.incarnation > 0 and info.stores and self.matches(info.topic)
+            if is_known and (info.over is None or self.has_session(info.topic)):
                 stores = tuple(info.stores)
                 found = Found(
                     info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
@@ -264,6 +271,14 @@ class Receiver(Gate):
     def _found(self, found: Found) -> None:
         if found.uuid not in self._all and not self._deregistering:
             self.take(self.new_controller(found))
+
+    def has_session(self, topic: str) -> bool:
+        """No other receiver of its session is there for this topic: it claims that, if it has one."""
+        return self._claims.hold(f"/{topic}")
+
+    def second_to(self, found: Found) -> Refused | None:
+        """Which other receiver of its session is there for the source's topic."""
+        return self._claims.refused(f"/{found.topic}")
 
     def _all_said(self) -> bool:
         """Every store of the domain is linked, and has told of its sources."""
@@ -295,7 +310,7 @@ class Receiver(Gate):
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
-        any_source = self._all or self.finished
+        any_source = self._all or self.finished or self._claims.denied
         if self._first_look_ns is None or (not any_source and (now_ns < self._first_look_ns or self._unanswered)):
             return
         self._first_look_ns = None
@@ -358,7 +373,7 @@ class Receiver(Gate):
             said for controller in list(self._all.values()) if (said := controller.refusal(since_ns)) is not None
         ]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
-        return refusal_error(lasting[0]) if lasting else None
+        return refusal_error(lasting[0]) if lasting else self._claims.refusal()
 
     def worth_a_look(self) -> bool:
         """A thread that awaits messages should look: one is there, or no ring serves, and logs were not
@@ -436,6 +451,7 @@ class Receiver(Gate):
             for controller in controllers:
                 controller.registrar.deregister()
             self.finished.deregister()
+            self._claims.close()
         self.context.wake()
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
@@ -457,6 +473,7 @@ class Receiver(Gate):
                 return
             self.closed = True
             self.acknowledge(0)
+            self._claims.close()  # first: whom a store lets in when it hears of this would be refused once more
             self.context.leave(self, timeout)
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
         with self.not_receiving():

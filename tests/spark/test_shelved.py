@@ -3,6 +3,7 @@ what a streaming query leaves behind of them (engine/receiver/visits.py)."""
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from support.receiving import options, send, until
 from support.shelved_logs import kept, open_files, over, shelve_at_once, shelved
 from support.three_stores import everywhere
 
+import holdfast as hf
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.receiver import leaving, visits
 from holdfast.engine.tools import snapshot
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    import holdfast as hf
-
 
 MANY = 3
 LACKS = f"session {SESSION:#x} lacks {{}} numbers"
@@ -178,6 +177,7 @@ def test_what_is_committed_is_let_go_and_nothing_before(
     assert acknowledged(store, uuids) == [3] * MANY
     assert owed() == [()] * MANY
     assert [each.keep for each in seen()] == [""] * MANY
+    again.stop()
     after = reader(**given)
     assert after.partitions(passed(second), passed(second)) == []
     assert after.latestOffset(passed(second), limit) == second
@@ -247,6 +247,30 @@ def test_a_source_that_comes_back_is_read_on_without_gap_or_repetition(
     query.stop()
     shelved(store, uuid)
     assert acknowledged(store, [uuid]) == [6]
+
+
+def test_a_second_query_of_the_session_is_refused_where_the_first_is_registered_with_nothing(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a source comes back, the first one has it."""
+    monkeypatch.setattr(session_module, "HELD_S", 0.0)
+    all_over(ctx, run_store("a", "disk"))
+    query = reader(session=SESSION)
+    start = query.initialOffset()
+    end = query.latestOffset(passed(start), ALL)
+    assert query.latestOffset(passed(end), ALL) == end
+    until("it has left", lambda: not query._session.receiver._all)
+    second = reader(session=SESSION)
+    with pytest.raises(hf.RegIdInUseError, match=f"session id {SESSION:#x} is held by process {os.getpid()} since"):
+        second.initialOffset()
+    with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        send(src, 1)
+        more = query.latestOffset(passed(end), ALL)
+        assert read(query, end, more) == [3]
+    second.stop()
+    query.stop()
+    assert sorted(numbers(reader(session=SESSION).latestOffset(passed(more), ALL))) == [3, 3, 4]
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -1,4 +1,5 @@
-/* locks.c: locks of whole files, by a process, by an open file (OFD), and flock's. See kernel.h. */
+/* locks.c: locks of files' bytes, by a process, by an open file (OFD), and flock's. Who locks what overlaps with a lock of his own
+ * replaces all of that. See kernel.h. */
 #include "inode.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@ struct lock {
     uint64_t opened;          /* of the others */
     int flock;                /* another name space */
     short type;
+    int64_t first, last; /* bytes */
 };
 
 static struct lock locks[LOCKS];
@@ -30,37 +32,43 @@ static int is_owner(const struct lock *lock, int process, uint64_t opened)
     return process >= 0 ? lock->process == process : lock->process < 0 && lock->opened == opened;
 }
 
-static const struct lock *conflict(const struct inode *file, int process, uint64_t opened, int flock, short type)
+static int overlap(const struct lock *lock, const struct lock *asked)
+{
+    return lock->file == asked->file && lock->flock == asked->flock && lock->first <= asked->last &&
+           asked->first <= lock->last;
+}
+
+static const struct lock *conflict(const struct lock *asked)
 {
     for (int i = 0; i < lock_count; i++) {
         const struct lock *lock = &locks[i];
-        if (lock->file == file && lock->flock == flock && !is_owner(lock, process, opened) &&
-            (lock->type == F_WRLCK || type == F_WRLCK)) {
+        if (overlap(lock, asked) && !is_owner(lock, asked->process, asked->opened) &&
+            (lock->type == F_WRLCK || asked->type == F_WRLCK)) {
             return lock;
         }
     }
     return NULL;
 }
 
-static int64_t take(const struct inode *file, int process, uint64_t opened, int flock, short type)
+static int64_t take(const struct lock *asked)
 {
     struct lock *free = NULL;
-    if (type != F_UNLCK && conflict(file, process, opened, flock, type) != NULL) {
+    if (asked->type != F_UNLCK && conflict(asked) != NULL) {
         return -EAGAIN;
     }
     for (int i = 0; i < lock_count; i++) {
         struct lock *lock = &locks[i];
-        if (lock->file == file && lock->flock == flock && is_owner(lock, process, opened)) {
+        if (overlap(lock, asked) && is_owner(lock, asked->process, asked->opened)) {
             lock->file = NULL;
         }
         free = lock->file == NULL ? lock : free;
     }
-    if (type != F_UNLCK) {
+    if (asked->type != F_UNLCK) {
         if (free == NULL && lock_count == LOCKS) {
             return -ENOLCK;
         }
         free = free != NULL ? free : &locks[lock_count++];
-        *free = (struct lock){file, process, opened, flock, type};
+        *free = *asked;
     }
     return 0;
 }
@@ -74,10 +82,12 @@ int64_t sim_lock(int fd, int command, void *lock)
         return -EBADF;
     }
     int process = command == OFD_GETLK || command == OFD_SETLK ? -1 : sim_running;
+    int64_t first = asked->l_start, last = asked->l_len > 0 ? first + asked->l_len - 1 : INT64_MAX;
+    struct lock wanted = {file, process, sim_opened(fd), 0, asked->l_type, first, last};
     if (command == F_SETLK || command == OFD_SETLK) {
-        return sim_over ? -EIO : take(file, process, sim_opened(fd), 0, asked->l_type);
+        return sim_over ? -EIO : take(&wanted);
     }
-    const struct lock *found = conflict(file, process, sim_opened(fd), 0, asked->l_type);
+    const struct lock *found = conflict(&wanted);
     asked->l_type = found != NULL ? found->type : F_UNLCK;
     asked->l_pid = found != NULL && found->process >= 0 ? (pid_t)sim_processes[found->process].pid : -1;
     return 0;
@@ -91,7 +101,7 @@ int64_t sim_flock(int fd, int operation)
         return -EBADF;
     }
     short type = operation & LOCK_EX ? F_WRLCK : operation & LOCK_SH ? F_RDLCK : F_UNLCK;
-    return take(file, -1, sim_opened(fd), 1, type);
+    return take(&(struct lock){file, -1, sim_opened(fd), 1, type, 0, INT64_MAX});
 }
 
 void sim_drop_inode_locks(const struct inode *file, int process)

@@ -1,0 +1,333 @@
+"""One receiver of a session at a time, also where no store has its registration
+(engine/control/session_claims.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+from process.receiver.test_visits import all_over, at_once, ctx
+from support.receiving import SESSION, Told, options, send, take, until
+from support.three_stores import everywhere
+
+import holdfast as hf
+from holdfast.engine.control import session_claims
+from holdfast.engine.control.session_claims import SessionClaims
+from holdfast.engine.control.waits import waiting
+from holdfast.engine.events import receiver as events
+from holdfast.engine.receiver.ack_only import AckOnlyReceiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from process.conftest import ThreadStore
+
+__all__ = ["at_once", "ctx"]  # fixtures
+
+SHORT = 90.0
+OTHER = """
+import sys, time, holdfast as hf
+ctx = hf.Context(session_id=int(sys.argv[1]))
+rcv = ctx.receiver("quotes")
+while not rcv._claims._held:
+    time.sleep(0.002)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def session(own_domain: str) -> Iterator[Callable[..., hf.Receiver]]:
+    """Makes receivers with the session, each in a context of its own; closed at the end."""
+    made: list[hf.Context] = []
+
+    def make(topic: str = "quotes", **more: Any) -> hf.Receiver:
+        made.append(hf.Context(session_id=SESSION))
+        return made[-1].receiver(topic, **more)
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def ack_only(own_domain: str) -> Iterator[Callable[..., AckOnlyReceiver]]:
+    made: list[hf.Context] = []
+
+    def make(**more: Any) -> AckOnlyReceiver:
+        made.append(hf.Context(session_id=SESSION))
+        return AckOnlyReceiver(made[-1], "quotes", **more)
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def other(own_domain: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process with a receiver that has claimed the session."""
+    command = [sys.executable, "-c", OTHER, str(SESSION)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def has(rcv: hf.Receiver | AckOnlyReceiver) -> bool:
+    return bool(rcv._claims._held)
+
+
+def refused(rcv: hf.Receiver) -> hf.RegIdInUseError:
+    until("it is refused", lambda: rcv._claims.denied)
+    with pytest.raises(hf.RegIdInUseError) as told:
+        rcv.receive(SHORT)
+    return told.value
+
+
+def test_a_second_receiver_is_refused_where_the_first_has_read_everything(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    """Nobody is registered with anything. The source comes back to the one that has the session; what has
+    become of the store meanwhile does not matter."""
+    store = run_store("a", "disk")
+    (uuid,) = all_over(ctx, [store], 1)
+    first = session()
+    assert take(first, 3) == [0, 1, 2]
+    until("it has left", lambda: first.receive(0.05) is None and not first._all)
+    told = Told()
+    second = session(on_event=told)
+    error = refused(second)
+    (wait,) = waiting(ctx.domain)
+    assert (wait.topic, wait.session_id, wait.pid) == ("quotes", SESSION, os.getpid())
+    assert wait.why.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
+    assert (error.pid, error.session_id, error.retriable) == (os.getpid(), SESSION, True)
+    assert str(error).startswith(f"HF_REGID_IN_USE: session id {SESSION:#x} is held by process {os.getpid()} since")
+    assert "granted as soon as that process is dead" in str(error)
+    store.stop()
+    store = run_store("a", "disk")
+    until("it is linked", lambda: all(link.up for link in second.context.store_links()))
+    with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        send(src, 2)
+        assert src.uuid == uuid
+        assert take(first, 2) == [3, 4]
+        assert refused(second).pid == os.getpid()
+    event, *others = told.of(events.RegistrationError)
+    assert (event.topic, event.pid) == ("quotes", os.getpid())
+    assert event.text.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
+    assert all("is in use by a different receiver" in each.text for each in others), "when it was back"
+    first.context.close()  # type: ignore[attr-defined]
+    until("it has the session", lambda: has(second) and not second._claims.denied)
+    until("nobody waits any more", lambda: waiting(ctx.domain) == [])
+    with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        send(src, 1)
+        assert take(second, 1) == [5]
+    assert not told.of(events.NoSource)
+
+
+def test_one_that_is_killed_has_nothing_any_more(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    all_over(ctx, [run_store("a", "disk")])
+    other = request.getfixturevalue("other")
+    rcv = session()
+    assert refused(rcv).pid == other.pid
+    other.kill()
+    other.wait()
+    assert len(take(rcv, 1)) == 1
+    assert has(rcv)
+
+
+@pytest.mark.parametrize("end", ["close", "deregister"])
+def test_one_that_is_closed_or_deregistered_makes_room(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver], end: str
+) -> None:
+    all_over(ctx, [run_store("a", "disk")], 1)
+    first = session()
+    assert take(first, 3) == [0, 1, 2]
+    assert has(first)
+    (first.close if end == "close" else first.deregister)()
+    second = session()
+    until("it is let in", lambda: has(second))
+
+
+def test_one_that_has_left_by_its_own_rule_has_its_session_still(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    """No store has told it of a source that is over: it claimed the topic when it was registered."""
+    run_store("a", "disk")
+    first = session()
+    with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+        everywhere(src)
+        send(src, 3)
+        assert take(first, 3) == [0, 1, 2]
+    assert has(first)
+    until("it has left", lambda: first.receive(0.05) is None and not first._all)
+    assert refused(session()).pid == os.getpid()
+
+
+def test_whom_a_store_grants_is_refused_where_another_one_has_the_session(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A store that the other one is not registered with. What it granted is let go."""
+    run_store("a", "disk")
+    other = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
+    assert other.hold("/quotes")
+    with ctx.source("quotes", options=options()) as src:
+        everywhere(src)
+        send(src, 1)
+        told = Told()
+        rcv = session(on_event=told)
+        assert refused(rcv).session_id == SESSION
+        until("it is told", lambda: [event.store for event in told.of(events.RegistrationError)] == ["", "a"])
+        with hf.Context(session_id=SESSION) as older:  # of a release that claims nothing
+            monkeypatch.setattr(SessionClaims, "hold", lambda *_: True)
+            assert take(older.receiver("quotes"), 1) == [0]
+            monkeypatch.undo()
+            assert refused(rcv).session_id == SESSION
+            send(src, 1)
+        other.close()
+        assert take(rcv, 1) == [1]
+
+
+def test_a_forked_child_has_none_of_its_parents_claims(ctx: hf.Context) -> None:
+    claims = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
+    assert claims.hold("/quotes")
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            claims.close()  # says nothing to the kernel
+            said = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None).refused("/quotes")
+            os._exit(0 if said is not None and said.pid == os.getppid() else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    second = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
+    assert not second.hold("/quotes")
+    claims.close()
+    assert second.refusal() is None
+    second.close()
+
+
+def test_topics_and_sessions_are_apart_and_so_are_receivers_without_stores(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    all_over(ctx, [run_store("a", "disk")], 1)
+    first = session()
+    assert take(first, 3) == [0, 1, 2]
+    with hf.Context(session_id=SESSION + 1) as another:
+        assert take(another.receiver("quotes"), 3) == [0, 1, 2]
+    with ctx.source("ticks") as src:  # no stores
+        both = [session("ticks"), session("ticks")]
+        until("both are there", lambda: all(each.controllers for each in both))
+        src.send(b"x")
+        assert [take(each, 1) for each in both] == [[0], [0]]
+        assert not any(has(each) for each in both)
+
+
+def test_a_pattern_is_refused_the_topics_that_another_one_has(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    all_over(ctx, [run_store("a", "disk")], 1)
+    first = session()
+    assert take(first, 3) == [0, 1, 2]
+    told = Told()
+    second = first.context.receiver(pattern=".", on_event=told)  # type: ignore[attr-defined]
+    until("it is refused", lambda: second._claims.denied)
+    with ctx.source("orders", options=options()) as src:
+        everywhere(src)
+        send(src, 1)
+        until("it has the other topic", lambda: second.controllers)
+        assert take(second, 1) == [0]
+    assert len(told.of(events.RegistrationError)) == 1
+
+
+def test_where_nothing_can_be_claimed_the_stores_decide(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Nobody waits for a file that is there to keep others out."""
+    all_over(ctx, [run_store("a", "disk")])
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session_claims, "_file_of", full)
+        patch.setattr(session_claims, "NO_FILE_NS", 0)
+        rcv = session()
+        assert len(take(rcv, 9)) == 9
+        assert not has(rcv)
+    assert caplog.text.count("a second receiver may be let in") == 1
+    with ctx.source("quotes", options=options(ume_session_id=7)) as src:
+        everywhere(src)
+        send(src, 1)
+        assert take(rcv, 1) == [0]
+    until("it is claimed when there is room", lambda: has(rcv))
+
+
+def test_receivers_of_single_sources_share_a_topic_and_no_source(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, ack_only: Callable[..., AckOnlyReceiver]
+) -> None:
+    """Also of sources of which everything is acknowledged, so that none is registered with."""
+    uuids = all_over(ctx, [run_store("a", "disk")])
+    before = ack_only()
+    for uuid in uuids:
+        before.acknowledge_below(uuid, 3)
+    until("all is acknowledged", lambda: before.acknowledged() == dict.fromkeys(uuids, 3) and not before._all)
+    before.context.close()  # type: ignore[attr-defined]
+    first = ack_only(chosen=uuids[:1], alone=False)
+    until("it has its position", lambda: first.acknowledged() == {uuids[0]: 3})
+    second = ack_only(chosen=uuids[1:2], alone=False)
+    until("so has this one", lambda: second.acknowledged() == {uuids[1]: 3})
+    assert second.refusal(uuids[1:2]) is None
+    second.choose(uuids[:2])
+    until("it is refused", lambda: isinstance(second.refusal(uuids), hf.RegIdInUseError))
+    assert second.acknowledged() == {uuids[1]: 3}
+    second.choose(uuids)
+    assert second.acknowledged() == {uuids[1]: 3}
+    first.context.close()  # type: ignore[attr-defined]
+    until("it has all", lambda: second.acknowledged() == dict.fromkeys(uuids, 3))
+    assert second.refusal(uuids) is None
+
+
+def test_a_second_one_that_only_acknowledges_is_refused_where_all_is_acknowledged(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, ack_only: Callable[..., AckOnlyReceiver]
+) -> None:
+    uuids = all_over(ctx, [run_store("a", "disk")])
+    first = ack_only(chosen=())
+    first.choose(uuids)
+    for uuid in uuids:
+        first.acknowledge_below(uuid, 3)
+    until("all is acknowledged", lambda: first.acknowledged() == dict.fromkeys(uuids, 3) and not first._all)
+    second = ack_only(chosen=())
+    second.choose(uuids)
+    until("it is refused", lambda: isinstance(second.refusal(uuids), hf.RegIdInUseError))
+    assert second.acknowledged() == {}
+    first.context.close()  # type: ignore[attr-defined]
+    until("it is let in", lambda: second.acknowledged() == dict.fromkeys(uuids, 3))
+    assert second.refusal(uuids) is None
+
+
+@pytest.mark.parametrize("said", [b"", b"no claims", b'[{"pid": -1}]'])
+def test_a_file_that_nobody_can_read_keeps_nobody_out(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver], said: bytes
+) -> None:
+    all_over(ctx, [run_store("a", "disk")], 1)
+    path = ctx.domain.path / "sessions" / f"{SESSION:016x}.json"
+    path.parent.mkdir()
+    path.write_bytes(said)
+    rcv = session()
+    assert take(rcv, 3) == [0, 1, 2]
+    assert has(rcv)
