@@ -116,13 +116,22 @@ def try_lock(fd: int, *, alone: bool) -> bool:
 
 
 def withdraw(place: Path) -> None:
-    """Removes a card that nobody holds, for who has found nothing else with its prefix. Best effort."""
+    """Removes a card that nobody holds, for who has found nothing else with its prefix. Best effort.
+
+    Whoever looks for orphans of this user locks every card for a moment: that is waited for.
+    """
     try:
         fd = open_regular(place, os.O_RDWR)
     except (Error, OSError):
         return
     try:
-        if try_lock(fd, alone=True) and leads_to(place, fd):
+        for _ in range(TRIES):
+            if try_lock(fd, alone=True):
+                break
+            time.sleep(NAP_S)
+        else:
+            return
+        if leads_to(place, fd):
             os.unlink(place)
     except OSError:
         return

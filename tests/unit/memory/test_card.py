@@ -148,6 +148,28 @@ def test_what_has_its_name_is_not_waited_for(tmp_path: Path) -> None:
     assert card.place.exists()
 
 
+def test_a_card_that_somebody_looks_at_is_removed_when_he_has_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for orphans locks the cards of all domains, also of one that ends just then."""
+    card = HeldCard(tmp_path / "card", SAID)
+    card.show()
+    card.close()
+    looker = os.open(card.place, os.O_RDWR)
+    assert try_lock(looker, alone=True)
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            os.close(looker)
+
+    monkeypatch.setattr(module.time, "sleep", nap)
+    withdraw(card.place)
+    assert len(naps) == 3
+    assert not card.place.exists()
+
+
 def test_a_domain_whose_card_is_something_else_works_without(domain: str) -> None:
     looking = Domain(domain, join=False)
     place = SHM_DIR / looking.card_name
