@@ -349,7 +349,8 @@ class Judge:
             self._returns(life)
             if self.shape.starts(life.session):
                 self._may_skip(life, source, number)
-            self.joined.setdefault(life.session, self.marks)
+            if not (self.lives and self.lives[-1].left):  # else it is new to the identity that comes next
+                self.joined.setdefault(life.session, self.marks)
             life.due.setdefault(source, number)
             missed = [
                 message.mark
