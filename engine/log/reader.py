@@ -267,7 +267,7 @@ class Logs:
                 return True
             self.refused.add(status)
             if status in LACKING and self._number[0] > number:
-                self.behind.append(int(self._number[0]))
+                self.behind.append(min(int(self._number[0]), self.stops.get(path, FOR_EVER)))
                 if status == lib.HF_GONE and lib.hf_logr_let_go(self._open[path][1], number) == 1:
                     self.let_go.append(path)
             else:
@@ -415,6 +415,7 @@ class Logs:
             same = False
         if not same:
             del self._open[path]
+            self.stops, self._asked = {other: stop for other, stop in self.stops.items() if other != path}, None
         return not same
 
     def _log(self, path: str) -> CData:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ..control.refusals import refusal_error
+from ..control.session_claims import SessionClaims
 from ..errors import ClosedError, UsageError
 from .ack_controller import AckController
 from .receiver import Receiver
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..control.host import Host
-    from ..control.session_claims import Refused
     from ..memory.discovery import Found
     from .delivery_controller import DeliveryController
 
@@ -50,7 +50,7 @@ class AckOnlyReceiver(Receiver):
             anywhere in a topic.
         chosen: uuids of the sources to register with; None: every one. :meth:`choose` adds to them.
         on_event: is told what a receiver is told of its registrations.
-        alone: no other receiver of its session may be there for a topic; else, for a source that it chooses.
+        alone: no other receiver of its session may be there for a topic. Else none for a source of it.
 
     Raises:
         ConfigError: a bad topic, pattern or option of the context's configuration.
@@ -66,10 +66,9 @@ class AckOnlyReceiver(Receiver):
         super().__init__(context, topic, pattern, options, on_event)
         self.read_below: dict[bytes, int] = {}
         """uuid of a source -> everything below this number may be acknowledged."""
-        self._chosen: set[bytes] | None = None if chosen is None else set(chosen) if alone else set()
-        self._alone = alone
-        self._unclaimed = set(chosen or ()) - (self._chosen or set())
-        """Chosen, and another receiver of the session has one of them."""
+        if not alone:
+            self._claims = SessionClaims(context.domain, context.waits, 0, self.tell)
+        self._chosen = set(chosen) if chosen is not None else None
         self._passed: dict[bytes, Found] = {}
         """Sources that are not over, and not chosen: a store tells of each once."""
         self.finished: Visits = Visits(self, self._session_id)
@@ -82,35 +81,15 @@ class AckOnlyReceiver(Receiver):
         with self.context.turning():
             if self._chosen is None or self._chosen.issuperset(sources):
                 return
-            self._unclaimed |= set(sources) - self._chosen
-            self._take_chosen()
+            new = set(sources) - self._chosen
+            self._chosen |= new
+            for uuid in new:
+                passed = self._passed.pop(uuid, None)
+                if passed is not None and not self.finished.is_over(uuid):
+                    self._found(passed)
+                else:
+                    self.finished.consider(uuid)
         self.context.wake()
-
-    def _take_chosen(self) -> None:
-        new = self._unclaimed
-        if self._chosen is None or not new or not (self._alone or self._claims.hold(*(uuid.hex() for uuid in new))):
-            return
-        self._unclaimed = set()
-        self._chosen |= new
-        for uuid in new:
-            passed = self._passed.pop(uuid, None)
-            if passed is not None and not self.finished.is_over(uuid):
-                self._found(passed)
-            else:
-                self.finished.consider(uuid)
-
-    def turn(self, now_ns: int) -> int:
-        """As Receiver."""
-        self._take_chosen()
-        return super().turn(now_ns)
-
-    def has_session(self, topic: str) -> bool:
-        """As Receiver."""
-        return not self._alone or super().has_session(topic)
-
-    def second_to(self, found: Found) -> Refused | None:
-        """As Receiver."""
-        return super().second_to(found) if self._alone else self._claims.refused(found.uuid.hex())
 
     def is_chosen(self, uuid: bytes) -> bool:
         """It registers with this source."""

@@ -41,8 +41,11 @@ class ReceiverPort(Protocol):
     def resumed(self, uuid: bytes) -> tuple[int, int] | None:
         """Under which incarnation, and from which number on, a source is to be gone on with that was left."""
 
-    def second_to(self, found: Found) -> Refused | None:
-        """Which other receiver of its session is there for the source's topic."""
+    def has_session(self, topic: str) -> bool:
+        """No other receiver of its session is there for this topic."""
+
+    def second_to(self, topic: str) -> Refused | None:
+        """Which other receiver of its session is there for this topic, as far as is known."""
 
     def settle(self) -> None:
         """Something happens behind the message that is being delivered."""

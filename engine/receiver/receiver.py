@@ -199,7 +199,7 @@ class Receiver(Gate):
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
-        if self._claims.turn():  # what stores have told of that topic was passed over
+        if self._claims.turn(now_ns):  # what stores have told of that topic was passed over
             self._asked.clear()
             self._marks.clear()
         ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
@@ -274,11 +274,11 @@ class Receiver(Gate):
 
     def has_session(self, topic: str) -> bool:
         """No other receiver of its session is there for this topic: it claims that, if it has one."""
-        return self._claims.hold(f"/{topic}")
+        return self._claims.hold(topic)
 
-    def second_to(self, found: Found) -> Refused | None:
-        """Which other receiver of its session is there for the source's topic."""
-        return self._claims.refused(f"/{found.topic}")
+    def second_to(self, topic: str) -> Refused | None:
+        """Which other receiver of its session is there for this topic, as far as is known."""
+        return self._claims.refused(topic)
 
     def _all_said(self) -> bool:
         """Every store of the domain is linked, and has told of its sources."""
@@ -357,6 +357,7 @@ class Receiver(Gate):
             if controller.live is not None:
                 controller.live.newer = True  # whoever waits at its ring looks around
         self.controllers = ()
+        self._claims.close()
         self.wake()
 
     def failure(self, since_ns: int) -> Exception | None:
@@ -373,7 +374,8 @@ class Receiver(Gate):
             said for controller in list(self._all.values()) if (said := controller.refusal(since_ns)) is not None
         ]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
-        return refusal_error(lasting[0]) if lasting else self._claims.refusal()
+        idle = not (self._all or self.finished.is_reading)
+        return refusal_error(lasting[0]) if lasting else self._claims.refusal(since_ns) if idle else None
 
     def worth_a_look(self) -> bool:
         """A thread that awaits messages should look: one is there, or no ring serves, and logs were not

@@ -78,7 +78,6 @@ class Registrar:
         """As the newest SRI says."""
         self._machine = self._new_machine()
         self.deregistration: ReceiverDeregistration | None = None
-        self._is_second = False  # another receiver has the session, as it was when a store granted last
         self.said: Mapping[str, str] = {}
         """Directories of the source's log, where a store has told of them without a registration."""
         self._waits_since_ns = 0
@@ -212,10 +211,8 @@ class Registrar:
     def _register(self, index: int, wanted: int) -> None:
         store, controller, options = self.stores[index], self._controller, self._receiver.options
         store.wanted = wanted
-        if self._is_second and (refusal := self._second_to()) is not None:
-            self._act(self._machine.refused(index, refusal))
+        if not self._machine.complete and self._is_second(index):
             return
-        self._is_second = False
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
@@ -233,10 +230,9 @@ class Registrar:
         match answer:
             case wire.Refused(code="reg_id_in_use") if self._is_own_line(answer, request):
                 self._register(index, request.registration_id)
-            case wire.ReceiverGranted() if self.deregistration is None and (refusal := self._second_to()) is not None:
-                self._is_second, link = True, self.stores[index].link
-                link.ask(wire.Leave(link.next_id(), "receiver", self._controller.uuid, answer.uuid), lambda _: None)
-                self._act(self._machine.refused(index, refusal))
+            case wire.ReceiverGranted() if not (self.deregistration or self._machine.complete or self._has_session()):
+                self._act([reg.GiveUp(index, answer.uuid)])
+                self._is_second(index)
             case wire.ReceiverGranted():
                 store = self.stores[index]
                 store.answer = answer
@@ -258,13 +254,17 @@ class Registrar:
             case wire.Refused() if self.deregistration is None:
                 self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
 
-    def _second_to(self) -> reg.Refusal | None:
-        """Another receiver of the session is there. Stores know of one that is registered with this source,
-        and of no other."""
-        said = self._receiver.second_to(self._controller.found)
-        if said is None:
-            return None
-        return reg.Refusal("reg_id_in_use", said.text, said.pid, said.since_ns, 0, said.session_id)
+    def _has_session(self) -> bool:
+        return self._receiver.has_session(self._controller.topic)
+
+    def _is_second(self, index: int) -> bool:
+        """Another receiver of the session is there, so nobody registers. Stores know of one that is
+        registered with this source, and of no other."""
+        said = self._receiver.second_to(self._controller.topic)
+        if said is not None:
+            refusal = reg.Refusal("reg_id_in_use", said.text, said.pid, said.since_ns, 0, said.session_id)
+            self._act(self._machine.refused(index, refusal))
+        return said is not None
 
     def _called(self, names: Sequence[str]) -> list[int]:
         return [index for index, each in enumerate(self.stores) if each.name in names]

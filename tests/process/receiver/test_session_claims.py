@@ -184,7 +184,7 @@ def test_whom_a_store_grants_is_refused_where_another_one_has_the_session(
     """A store that the other one is not registered with. What it granted is let go."""
     run_store("a", "disk")
     other = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
-    assert other.hold("/quotes")
+    assert other.hold("quotes")
     with ctx.source("quotes", options=options()) as src:
         everywhere(src)
         send(src, 1)
@@ -202,22 +202,50 @@ def test_whom_a_store_grants_is_refused_where_another_one_has_the_session(
         assert take(rcv, 1) == [1]
 
 
-def test_a_forked_child_has_none_of_its_parents_claims(ctx: hf.Context) -> None:
-    claims = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
-    assert claims.hold("/quotes")
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            claims.close()  # says nothing to the kernel
-            said = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None).refused("/quotes")
-            os._exit(0 if said is not None and said.pid == os.getppid() else 1)
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    second = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
-    assert not second.hold("/quotes")
-    claims.close()
-    assert second.refusal() is None
-    second.close()
+@pytest.mark.parametrize("kind", ["receive", "acknowledge"])
+def test_one_that_polls_is_let_in_as_well(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver],
+    ack_only: Callable[..., AckOnlyReceiver], kind: str,
+) -> None:  # fmt: skip
+    """What its polling finds out is no less than what its context does."""
+    uuids = all_over(ctx, [run_store("a", "disk")])
+    first = session()
+    until("it has the session", lambda: has(first))
+    if kind == "receive":
+        rcv = session()
+        until("it is refused", lambda: rcv._claims.denied)
+        first.close()
+        got: list[int] = []
+
+        def all_came() -> bool:
+            with contextlib.suppress(hf.RegIdInUseError):
+                message = rcv.receive(0.01)
+                if message is not None:
+                    got.append(message.sequence_number)
+                    message.release()
+            return len(got) == 9
+
+        until("all has come", all_came)
+    else:
+        asking = ack_only()
+        until("it is refused", lambda: isinstance(asking.refusal(uuids), hf.RegIdInUseError))
+        first.close()
+        until(
+            "it has its positions", lambda: asking.refusal(uuids) is None and len(asking.acknowledged()) == len(uuids)
+        )
+
+
+def test_a_fenced_receiver_has_nothing_any_more(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    """Stores take its process for dead."""
+    all_over(ctx, [run_store("a", "disk")], 1)
+    first, second = session(), session()
+    until("one is refused", lambda: first._claims.denied or second._claims.denied)
+    fenced, other = (first, second) if has(first) else (second, first)
+    with fenced.context.turning():
+        fenced.fenced(hf.FencedError("its lock file was removed"))
+    until("the other one is let in", lambda: has(other))
 
 
 def test_topics_and_sessions_are_apart_and_so_are_receivers_without_stores(
@@ -264,8 +292,7 @@ def test_where_nothing_can_be_claimed_the_stores_decide(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(session_claims, "_file_of", full)
-        patch.setattr(session_claims, "NO_FILE_NS", 0)
+        patch.setattr(session_claims, "_take", full)
         rcv = session()
         assert len(take(rcv, 9)) == 9
         assert not has(rcv)
@@ -277,29 +304,16 @@ def test_where_nothing_can_be_claimed_the_stores_decide(
     until("it is claimed when there is room", lambda: has(rcv))
 
 
-def test_receivers_of_single_sources_share_a_topic_and_no_source(
+def test_receivers_of_single_sources_share_a_topic(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, ack_only: Callable[..., AckOnlyReceiver]
 ) -> None:
-    """Also of sources of which everything is acknowledged, so that none is registered with."""
+    """Each registers with its own."""
     uuids = all_over(ctx, [run_store("a", "disk")])
-    before = ack_only()
-    for uuid in uuids:
-        before.acknowledge_below(uuid, 3)
-    until("all is acknowledged", lambda: before.acknowledged() == dict.fromkeys(uuids, 3) and not before._all)
-    before.context.close()  # type: ignore[attr-defined]
-    first = ack_only(chosen=uuids[:1], alone=False)
-    until("it has its position", lambda: first.acknowledged() == {uuids[0]: 3})
-    second = ack_only(chosen=uuids[1:2], alone=False)
-    until("so has this one", lambda: second.acknowledged() == {uuids[1]: 3})
-    assert second.refusal(uuids[1:2]) is None
-    second.choose(uuids[:2])
-    until("it is refused", lambda: isinstance(second.refusal(uuids), hf.RegIdInUseError))
-    assert second.acknowledged() == {uuids[1]: 3}
-    second.choose(uuids)
-    assert second.acknowledged() == {uuids[1]: 3}
-    first.context.close()  # type: ignore[attr-defined]
-    until("it has all", lambda: second.acknowledged() == dict.fromkeys(uuids, 3))
-    assert second.refusal(uuids) is None
+    both = [ack_only(chosen=uuids[:1], alone=False), ack_only(chosen=uuids[1:2], alone=False)]
+    for rcv, uuid in zip(both, uuids, strict=False):
+        rcv.acknowledge_below(uuid, 3)
+        until("it has its position", lambda rcv=rcv, uuid=uuid: rcv.acknowledged().get(uuid) == 3)  # type: ignore[misc]
+        assert rcv.refusal(uuids) is None
 
 
 def test_a_second_one_that_only_acknowledges_is_refused_where_all_is_acknowledged(
@@ -318,16 +332,3 @@ def test_a_second_one_that_only_acknowledges_is_refused_where_all_is_acknowledge
     first.context.close()  # type: ignore[attr-defined]
     until("it is let in", lambda: second.acknowledged() == dict.fromkeys(uuids, 3))
     assert second.refusal(uuids) is None
-
-
-@pytest.mark.parametrize("said", [b"", b"no claims", b'[{"pid": -1}]'])
-def test_a_file_that_nobody_can_read_keeps_nobody_out(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver], said: bytes
-) -> None:
-    all_over(ctx, [run_store("a", "disk")], 1)
-    path = ctx.domain.path / "sessions" / f"{SESSION:016x}.json"
-    path.parent.mkdir()
-    path.write_bytes(said)
-    rcv = session()
-    assert take(rcv, 3) == [0, 1, 2]
-    assert has(rcv)

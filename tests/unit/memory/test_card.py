@@ -164,7 +164,7 @@ def test_a_card_that_somebody_looks_at_is_removed_when_he_has_looked(
         if len(naps) == 3:
             os.close(looker)
 
-    monkeypatch.setattr(module.time, "sleep", nap)
+    monkeypatch.setattr("holdfast.engine.memory.card.time.sleep", nap)
     withdraw(card.place)
     assert len(naps) == 3
     assert not card.place.exists()

@@ -16,7 +16,7 @@ from holdfast.engine.log.info_file import log_view
 from holdfast.engine.log.state_file import SourceState, State, StateFile
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.native.status import check
-from holdfast.engine.rules.reconcile import LogView
+from holdfast.engine.rules.reconcile import LogView, Lost
 from holdfast.engine.rules.reports import Seen
 from holdfast.engine.store import missed_begins
 from holdfast.engine.store.catch_up import ASK_MAX_NS, CatchUp
@@ -121,6 +121,7 @@ class Port:
         self._peers = [peer.path for peer in peers]
         self.asked = 0
         self.right: Table | None = None
+        self.lacks: list[Any] = []
 
     @property
     def info(self) -> CData:
@@ -147,11 +148,8 @@ class Port:
         check(lib.hf_log_append(self.log.handle, frames, size))
         check(lib.hf_log_sync(self.log.handle))
 
-    def lacks_below(self, number: int) -> None:
-        raise AssertionError(number)
-
     def lack(self, what: Any) -> None:
-        raise AssertionError(what)
+        self.lacks.append(what)
 
 
 def catching_up(port: Port) -> CatchUp:
@@ -175,6 +173,17 @@ def test_no_message_of_a_newer_incarnation_is_copied_before_its_begin(tmp_path: 
     port.right = TWO
     assert filling.turn(NOW_NS + ASK_MAX_NS)
     assert (filling.overtaken, filling.held) == (True, 100)
+    filling.close()
+
+
+def test_nothing_is_lacked_that_is_of_a_newer_incarnation(tmp_path: Path) -> None:
+    """A peer that has let go its messages says where it goes on: behind that BEGIN."""
+    peer = made(tmp_path, "a", (*ONE, (2, 120)), 400)
+    check(lib.hf_log_release(peer.handle, 300))
+    port = Port(tmp_path, peer)
+    filling = catching_up(port)
+    assert not filling.turn(NOW_NS)
+    assert (filling.waits, filling.held, port.lacks) == (True, 120, [Lost(100, 119)])
     filling.close()
 
 
