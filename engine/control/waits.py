@@ -33,7 +33,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     topic: str
     source: str
-    """uuid, hexadecimal."""
+    """uuid, hexadecimal; empty: another receiver has the session."""
     session_id: int
     since_ns: int
     """CLOCK_REALTIME."""
@@ -61,7 +61,7 @@ class WaitFile:
     def __init__(self, domain: Domain) -> None:
         self._path = domain.path / "waits" / f"{secrets.token_hex(8)}.json"
         self._waits: dict[object, Wait] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close what is shown
 
     def show(self, who: object, wait: Wait | None) -> None:
         """``who`` waits for this, or for nothing any more. A file that cannot be written is only not seen."""

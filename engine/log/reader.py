@@ -309,6 +309,8 @@ class Logs:
                 self.learn()
             elif status == 1 or not self._replaced(path):
                 return status
+            else:
+                self.learn()
         return int(lib.HF_AGAIN)
 
     def learn(self) -> None:
@@ -416,6 +418,7 @@ class Logs:
         if not same:
             del self._open[path]
             self.stops, self._asked = {other: stop for other, stop in self.stops.items() if other != path}, None
+            self._heard.pop(path, None)
         return not same
 
     def _log(self, path: str) -> CData:

@@ -4,7 +4,7 @@
 domain::
 
     <domain>/processes/<token>     one lock file per process (csrc/base/process.h)
-    <domain>/sessions.lock         a locked byte for each session and topic (engine/control/session_claims.py)
+    <domain>/sessions.lock         a locked byte for each session and topic (engine/control/session_claim.py)
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT

@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ..control.refusals import refusal_error
-from ..control.session_claims import SessionClaims
 from ..errors import ClosedError, UsageError
 from .ack_controller import AckController
 from .receiver import Receiver
@@ -50,7 +49,8 @@ class AckOnlyReceiver(Receiver):
             anywhere in a topic.
         chosen: uuids of the sources to register with; None: every one. :meth:`choose` adds to them.
         on_event: is told what a receiver is told of its registrations.
-        alone: no other receiver of its session may be there for a topic. Else none for a source of it.
+        alone: it claims its session (engine/control/session_claim.py). Else others may have sources of its
+            topic.
 
     Raises:
         ConfigError: a bad topic, pattern or option of the context's configuration.
@@ -67,7 +67,7 @@ class AckOnlyReceiver(Receiver):
         self.read_below: dict[bytes, int] = {}
         """uuid of a source -> everything below this number may be acknowledged."""
         if not alone:
-            self._claims = SessionClaims(context.domain, context.waits, 0, self.tell)
+            self._claim.close()
         self._chosen = set(chosen) if chosen is not None else None
         self._passed: dict[bytes, Found] = {}
         """Sources that are not over, and not chosen: a store tells of each once."""
@@ -164,7 +164,7 @@ class AckOnlyReceiver(Receiver):
                 return self._failure
             said = [refusal for uuid in sources if uuid in self._all and (refusal := self._all[uuid].refusal())]
             lasting = [refusal for refusal in said if refusal.lasts]
-            return refusal_error(lasting[0]) if lasting else self._claims.refusal() if sources else None
+            return refusal_error(lasting[0]) if lasting else self._claim.refusal() if sources else None
 
     def trouble(self) -> str:
         """What keeps it from registering with a source, and passes: it is tried again. Empty: nothing

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from ..events.receiver import RegistrationSuccessFlags
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from ..control.link import StoreLink
     from .delivery_controller import DeliveryController
     from .finished import Finished
 
-__all__ = ["Leaving", "may_be_left"]
+__all__ = ["Leaving", "may_be_left", "unregistered"]
 
 IDLE_NS = 10_000_000_000
 """So long it stays: a source that ends and starts again finds its receivers there."""
@@ -105,6 +107,17 @@ class Leaving:
 
 def _answered(waiting: set[StoreLink], link: StoreLink, _: object) -> None:
     waiting.discard(link)
+
+
+def unregistered(
+    every: Iterable[DeliveryController], registered: Collection[DeliveryController]
+) -> list[DeliveryController]:
+    """Sources with stores that another receiver of the session is to have. The stores are told."""
+    found = [each for each in every if each not in registered and each.found.stores]
+    for controller in found:
+        for link, request in controller.leave_requests():
+            link.ask(request, lambda _: None)
+    return found
 
 
 def may_be_left(controller: DeliveryController) -> bool:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ..control import wire
     from ..control.host import Host
     from ..control.link import StoreLink
-    from ..control.session_claims import Refused
     from ..memory.discovery import Found
     from ..memory.mapping import Mapping
     from ..memory.sri import SriWatch
@@ -41,11 +40,8 @@ class ReceiverPort(Protocol):
     def resumed(self, uuid: bytes) -> tuple[int, int] | None:
         """Under which incarnation, and from which number on, a source is to be gone on with that was left."""
 
-    def has_session(self, topic: str) -> bool:
-        """No other receiver of its session is there for this topic."""
-
-    def second_to(self, topic: str) -> Refused | None:
-        """Which other receiver of its session is there for this topic, as far as is known."""
+    def has_session(self, claims: bool = True) -> bool:
+        """No other receiver of its session is known to be there; it ``claims`` that."""
 
     def settle(self) -> None:
         """Something happens behind the message that is being delivered."""

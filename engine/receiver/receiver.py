@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..control import wire
 from ..control.deregistration import check_deregister
 from ..control.refusals import refusal_error
-from ..control.session_claims import SessionClaims
+from ..control.session_claim import SessionClaim
 from ..errors import ClosedError, ConfigError, FencedError, RegistrationError
 from ..events import info as callbacks
 from ..events import receiver as events
@@ -28,7 +28,7 @@ from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow
 from .delivery_controller import DeliveryController
 from .finished import Finished
-from .leaving import Leaving
+from .leaving import Leaving, unregistered
 from .start import published_now
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from ..control.host import Host
     from ..control.link import StoreLink
-    from ..control.session_claims import Refused
     from ..options.resolve import Options
     from ..rules.chosen_start import ChosenStart
     from .ack_window import Window
@@ -97,7 +96,8 @@ class Receiver(Gate):
         self.past = Past()
         self._session_id = int(options.ume_session_id or context.session_id)
         self._uuid = secrets.token_bytes(16)
-        self._claims = SessionClaims(context.domain, context.waits, self._session_id, self.tell)
+        claimed = self._session_id if options.ume_use_store else 0
+        self._claim = SessionClaim(context.domain, context.waits, claimed, self.name, self.tell)
         self.finished = Finished(self, self._session_id)
         self._leaving = Leaving(self.finished)
         self.ringed: set[bytes] = set()
@@ -199,9 +199,11 @@ class Receiver(Gate):
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
-        if self._claims.turn(now_ns):  # what stores have told of that topic was passed over
+        if self._claim.turn(now_ns):  # what stores have told was passed over
             self._asked.clear()
             self._marks.clear()
+        for controller in unregistered(self._all.values(), self.controllers) if self._claim.denied else ():
+            self.let_go(controller)
         ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
         self.ringed = {found.uuid for found in ringed}
         for found in ringed:
@@ -254,8 +256,8 @@ class Receiver(Gate):
         for info in sources:
             # A store that has a log, and lost the state that named the others, names none: not known is not
             # "without stores".
-            is_known = info.incarnation > 0 and info.stores and self.matches(info.topic)
-            if is_known and (info.over is None or self.has_session(info.topic)):
+            usable = info.incarnation > 0 and info.stores and self.matches(info.topic)
+            if usable and self.has_session(info.over is not None):
                 stores = tuple(info.stores)
                 found = Found(
                     info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
@@ -269,16 +271,13 @@ class Receiver(Gate):
                 self._found(found)
 
     def _found(self, found: Found) -> None:
-        if found.uuid not in self._all and not self._deregistering:
+        wanted = not (self._deregistering or (found.stores and self._claim.denied))
+        if wanted and found.uuid not in self._all:
             self.take(self.new_controller(found))
 
-    def has_session(self, topic: str) -> bool:
-        """No other receiver of its session is there for this topic: it claims that, if it has one."""
-        return self._claims.hold(topic)
-
-    def second_to(self, topic: str) -> Refused | None:
-        """Which other receiver of its session is there for this topic, as far as is known."""
-        return self._claims.refused(topic)
+    def has_session(self, claims: bool = True) -> bool:
+        """No other receiver of its session is known to be there; it ``claims`` that."""
+        return self._claim.hold() if claims else not self._claim.denied
 
     def _all_said(self) -> bool:
         """Every store of the domain is linked, and has told of its sources."""
@@ -310,7 +309,7 @@ class Receiver(Gate):
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
-        any_source = self._all or self.finished or self._claims.denied
+        any_source = self._all or self.finished or self._claim.denied
         if self._first_look_ns is None or (not any_source and (now_ns < self._first_look_ns or self._unanswered)):
             return
         self._first_look_ns = None
@@ -357,7 +356,7 @@ class Receiver(Gate):
             if controller.live is not None:
                 controller.live.newer = True  # whoever waits at its ring looks around
         self.controllers = ()
-        self._claims.close()
+        self._claim.close()
         self.wake()
 
     def failure(self, since_ns: int) -> Exception | None:
@@ -375,7 +374,7 @@ class Receiver(Gate):
         ]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
         idle = not (self._all or self.finished.is_reading)
-        return refusal_error(lasting[0]) if lasting else self._claims.refusal(since_ns) if idle else None
+        return refusal_error(lasting[0]) if lasting else self._claim.refusal(since_ns) if idle else None
 
     def worth_a_look(self) -> bool:
         """A thread that awaits messages should look: one is there, or no ring serves, and logs were not
@@ -448,12 +447,12 @@ class Receiver(Gate):
             controllers = [each for each in self._all.values() if each.registers]
             answers = [answer for each in controllers for answer in each.registrar.answers()]
             check_deregister(self._deregistering, [*answers, *self.finished.read()])
+            self._claim.close()
             self.acknowledge(0)
             self._deregistering = True
             for controller in controllers:
                 controller.registrar.deregister()
             self.finished.deregister()
-            self._claims.close()
         self.context.wake()
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
@@ -474,8 +473,8 @@ class Receiver(Gate):
             if self.closed:
                 return
             self.closed = True
+            self._claim.close()  # first: who is let in by a store when that has heard of this is not refused here
             self.acknowledge(0)
-            self._claims.close()  # first: whom a store lets in when it hears of this would be refused once more
             self.context.leave(self, timeout)
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
         with self.not_receiving():

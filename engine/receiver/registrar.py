@@ -211,8 +211,6 @@ class Registrar:
     def _register(self, index: int, wanted: int) -> None:
         store, controller, options = self.stores[index], self._controller, self._receiver.options
         store.wanted = wanted
-        if not self._machine.complete and self._is_second(index):
-            return
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
@@ -230,9 +228,10 @@ class Registrar:
         match answer:
             case wire.Refused(code="reg_id_in_use") if self._is_own_line(answer, request):
                 self._register(index, request.registration_id)
-            case wire.ReceiverGranted() if not (self.deregistration or self._machine.complete or self._has_session()):
-                self._act([reg.GiveUp(index, answer.uuid)])
-                self._is_second(index)
+            case wire.ReceiverGranted() if not (
+                self.deregistration or self._machine.complete or self._receiver.has_session()
+            ):
+                self._act([reg.GiveUp(index, answer.uuid)])  # another receiver has it, and this one leaves the source
             case wire.ReceiverGranted():
                 store = self.stores[index]
                 store.answer = answer
@@ -253,18 +252,6 @@ class Registrar:
                     self.follow(sri)
             case wire.Refused() if self.deregistration is None:
                 self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
-
-    def _has_session(self) -> bool:
-        return self._receiver.has_session(self._controller.topic)
-
-    def _is_second(self, index: int) -> bool:
-        """Another receiver of the session is there, so nobody registers. Stores know of one that is
-        registered with this source, and of no other."""
-        said = self._receiver.second_to(self._controller.topic)
-        if said is not None:
-            refusal = reg.Refusal("reg_id_in_use", said.text, said.pid, said.since_ns, 0, said.session_id)
-            self._act(self._machine.refused(index, refusal))
-        return said is not None
 
     def _called(self, names: Sequence[str]) -> list[int]:
         return [index for index, each in enumerate(self.stores) if each.name in names]

@@ -171,9 +171,7 @@ class Visits(Finished):
         told = {
             uuid: min(each.acked for each in said.over.values())
             for uuid, said in self._said.items()
-            if said.over
-            and self._acks.is_chosen(uuid)
-            and all(each.acked >= each.following for each in said.over.values())
+            if said.over and all(each.acked >= each.following for each in said.over.values())
         }
         return told | {uuid: left.next for uuid, left in self.left.items()}
 

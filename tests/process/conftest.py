@@ -16,7 +16,7 @@ from support.whole_parts import check_parts
 import holdfast as hf
 from holdfast.engine.log import register
 from holdfast.engine.receiver import leaving
-from holdfast.engine.store import shelf
+from holdfast.engine.store import drainer, shelf
 from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.store import Store, StoreConfig
 
@@ -56,12 +56,13 @@ class ThreadStore:
 def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every process test, and the processes that it starts, live in a domain of their own.
 
-    In this process no log and no source is left for its age: on a busy machine a test takes longer. And no
-    disk of a register is taken for one that hangs.
+    In this process no log and no source is left for its age: on a busy machine a test takes longer. No
+    store says that it stood still, and no disk of a register is taken for one that hangs.
     """
     monkeypatch.setenv("HOLDFAST_DOMAIN", domain)
     monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
     monkeypatch.setattr(leaving, "IDLE_NS", 1 << 62)
+    monkeypatch.setattr(drainer, "STILL_NS", 1 << 62)
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)
     monkeypatch.setattr(register.SourceRegister.settle, "__defaults__", (SHORT,))
     return domain

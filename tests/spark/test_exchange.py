@@ -257,7 +257,7 @@ def test_a_task_that_publishes_is_killed_and_repeated(spark: SparkSession, house
     kept = read.selectExpr("count(*)", "count(DISTINCT value)", "count(DISTINCT source_reg_id)")
     ((count, distinct, sources),) = rows(kept)
     assert distinct == 3000
-    assert sources in {2, 3}  # two tasks at a time, and maybe one of the failed job that Spark has left to itself
+    assert sources in {2, 3, 4}  # two tasks at a time, and maybe two of the failed job that Spark has left to itself
     assert count >= 3500
 
 

@@ -249,10 +249,12 @@ def test_a_query_without_a_session_registers_nothing(
 
 QUERY = """
 import json, sys, time
+from holdfast.spark import session
 from holdfast.spark.options import parse
 from holdfast.spark.schema import columns_of
 from holdfast.spark.stream_reader import StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+session.STORES_S = 60.0  # a busy machine: without, it may begin before it has registered
 given = {"topic": "quotes", "startingOffsets": "earliest", "session": sys.argv[1]}
 query = StreamReader(given, columns_of(parse(given, "stream")))
 end = query.latestOffset(query.initialOffset(), ReadAllAvailable())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from support.workers import Worker
+from support.workers import Worker, stands
 
 import holdfast as hf
 
@@ -69,7 +69,7 @@ class Scene:
         self.store.send(signal.SIGSTOP)
         assert self.store.process is not None
         tasks = Path(f"/proc/{self.store.process.pid}/task")
-        until(lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()))
+        until(lambda: all(stands(task) for task in tasks.iterdir()))
 
     def go_on(self) -> None:
         self.store.send(signal.SIGCONT)

@@ -153,8 +153,16 @@ def stand_still(pid: int) -> None:
     tasks = Path(f"/proc/{pid}/task")
     until(
         "it stands",
-        lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()),
+        lambda: all(stands(task) for task in tasks.iterdir()),
     )
+
+
+def stands(task: Path) -> bool:
+    """A thread, by its directory in /proc. One that has ended meanwhile does."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def kill(workers: Sequence[Worker], judge: Callable[[Worker], None]) -> None:

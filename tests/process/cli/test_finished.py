@@ -126,8 +126,8 @@ def test_a_receiver_that_was_deregistered_at_all_stores_has_not_registered(
     store = run_store("a", "disk")
     with hf.Context(session_id=5) as ctx:
         src = ctx.source("quotes", options={"ume_store_name": ["a"]})
-        src.wait_registered(5)
-        src.wait_stable(src.send(b"1"), 5)
+        src.wait_registered(SHORT)
+        src.wait_stable(src.send(b"1"), SHORT)
         received()
         (row,) = stat()["receivers"]
         (kept,) = store.store.state.sources[0].receivers

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
 
+PATIENT = {"ume_registration_interval": 90_000}
+"""No store is said to be silent: one answers."""
+
+
 @pytest.fixture
 def store(run_store: Callable[..., ThreadStore]) -> ThreadStore:
     return run_store()
@@ -29,7 +33,7 @@ def test_the_life_of_a_source_is_told_in_order(store: object) -> None:
     told = Told()
     with hf.Context() as ctx:
         src = source(ctx, 2)
-        rcv = ctx.receiver("quotes", on_event=told)
+        rcv = ctx.receiver("quotes", options=PATIENT, on_event=told)
         assert take(rcv, 2) == [0, 1]
         src.close()
         assert rcv.receive(timeout=0.2) is None
@@ -58,7 +62,7 @@ def test_events_and_messages_of_the_callback_form_come_in_one_order(store: objec
     with hf.Context() as ctx, hf.Context() as other:
         src = source(ctx, 3)
         other.receiver(
-            "quotes", on_event=lambda event: order.append(type(event).__name__),
+            "quotes", options=PATIENT, on_event=lambda event: order.append(type(event).__name__),
             on_message=lambda message: order.append(str(message.sequence_number)),
         )  # fmt: skip
         until("the messages came", lambda: "2" in order)

@@ -130,11 +130,13 @@ def test_a_batch_is_awaited_as_the_strategy_says(
         waits.clear()
         until("it has waited", has_waited)
         assert {how for (how, _), _ in waits} == {STRATEGIES[strategy]}
-        threading.Timer(0.01, send, (src, 1)).start()
+        sending = threading.Timer(0.01, send, (src, 1))
+        sending.start()
         batch = receiver.receive_batch(5, SHORT)
         assert batch is not None
         assert len(batch) == 1
         batch.release()
+        sending.join()
 
 
 def test_what_a_signal_handler_receives_during_a_wait_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:

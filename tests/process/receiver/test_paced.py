@@ -43,7 +43,8 @@ def receiver(ctx: hf.Context, **options: Any) -> hf.Receiver:
 
 def refused_receiver(ctx: hf.Context, **options: Any) -> str:
     told: list[Any] = []
-    with ctx.receiver("quotes", options=options, on_event=told.append):
+    patient = {"ume_registration_interval": 90_000, **options}  # no store is said to be silent: one answers
+    with ctx.receiver("quotes", options=patient, on_event=told.append):
         until("it is refused", lambda: told)
     assert isinstance(told[0], hf.events.receiver.RegistrationError)
     return str(told[0].text)

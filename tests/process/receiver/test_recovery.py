@@ -205,7 +205,7 @@ def test_a_recovery_callback_that_raises_fails_the_registration(store: object) -
     told = Told()
     with hf.Context() as ctx:
         source(ctx, 1)
-        options = {"ume_recovery_sequence_number_info_function": wrong}
+        options = {"ume_recovery_sequence_number_info_function": wrong, "ume_registration_interval": 90_000}
         rcv = ctx.receiver("quotes", options=options, on_event=told)
         with pytest.raises(hf.RegistrationError, match="no such table"):
             rcv.receive(SHORT)
@@ -310,7 +310,7 @@ def test_registration_completes_with_all_stores_at_once(run_store: Callable[...,
         run_store(name)
     told = Told()
     with hf.Context() as ctx:
-        source(ctx, 1, ume_store_name=["a", "b", "c"])
+        everywhere(source(ctx, 1, ume_store_name=["a", "b", "c"]))
         ctx.receiver("quotes", options={"ume_registration_interval": 3_600_000}, on_event=told)
         complete = told.wait(events.RegistrationComplete)
         assert complete.flags == Complete(0)

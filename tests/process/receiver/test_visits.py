@@ -341,8 +341,9 @@ def test_one_that_does_not_grant_in_time_is_told_when_it_is_linked_again(
     acknowledge(rcv, uuids)
     until("it is acknowledged", lambda: rcv.acknowledged() == dict.fromkeys(uuids, 3))
     with monkeypatch.context() as patch:
-        patch.setattr(finished_source, "STANDS_NS", 0)
-        rcv._leaving._due.clear()  # type: ignore[attr-defined]
+        with rcv.context.turning():
+            patch.setattr(finished_source, "STANDS_NS", 0)
+            rcv._leaving._due.clear()  # type: ignore[attr-defined]
         until("it has left", lambda: has_left(rcv, *uuids))
     assert positions(stores["c"], uuids) == [[]] * MANY
     late.store = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.command_line import run as command
 from support.receiving import SESSION, Told, send, source, take, until
+from support.three_stores import everywhere
 
 import holdfast as hf
 from holdfast.engine.control.waits import wait_files, waiting
@@ -38,7 +39,7 @@ def test_a_receiver_that_waits_for_a_quorum_says_so_and_doctor_and_stat_show_it(
     stores = {name: run_store(name) for name in "abc"}
     told = Told()
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
-        source(ctx, 1, ume_store_name=["a", "b", "c"])
+        everywhere(source(ctx, 1, ume_store_name=["a", "b", "c"]))
         stores["b"].stop()
         stores["c"].stop()
         rcv = other.receiver("quotes", options={"ume_registration_interval": 50}, on_event=told)
@@ -90,7 +91,7 @@ def test_a_receiver_whose_store_does_not_know_its_source_says_so(
     run_store(kind="disk")
     told = Told()
     with hf.Context() as ctx:
-        ctx.receiver("quotes", on_event=told)
+        ctx.receiver("quotes", options={"ume_registration_interval": 90_000}, on_event=told)
         text = told.wait(events.RegistrationError).text
         assert "registered with 0 of 1 stores" in text
         assert "store 0 [a]: the source has not registered with this store yet" in text
@@ -109,7 +110,7 @@ sys.stdin.read()
 def test_what_a_closed_or_killed_receiver_leaves_is_not_shown(run_store: Callable[..., ThreadStore]) -> None:
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context() as ctx:
-        source(ctx, 1, ume_store_name=["a", "b", "c"])
+        everywhere(source(ctx, 1, ume_store_name=["a", "b", "c"]))
         stores["b"].stop()
         stores["c"].stop()
         rcv = ctx.receiver("quotes", options={"ume_registration_interval": 50})

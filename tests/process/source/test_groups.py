@@ -174,6 +174,7 @@ def test_every_group_has_its_say(spawn: Callable[[str], dict[str, Worker]]) -> N
         "ume_retention_intergroup_stability_behavior": "all",
         "ume_message_stability_notification": 1,
         **PATIENT,
+        **NEVER,
     }
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options, on_event=events)

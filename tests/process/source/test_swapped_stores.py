@@ -143,6 +143,7 @@ def test_a_store_that_loses_its_state_and_one_that_is_exchanged_with_it_keep_all
             send(src, 3)
             if lives:
                 lose_state()
+                until("it is missed", lambda: src.stats().stores["a"].state != "active")
                 stores["a"] = run_store("a", "disk")
                 seated(src, seats)
                 send(src, 1)

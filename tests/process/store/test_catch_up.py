@@ -282,7 +282,7 @@ def test_a_store_that_cannot_know_which_begin_holds_does_not_ask_all_the_time(
     run_store("a", "disk")
     b = run_store("b", "disk")
     (repository,) = b.store.drainer.repositories.values()
-    until("b has seen it", lambda: repository.catch_up is not None and repository.catch_up.newer())
+    until("b has seen it", lambda: (found := repository.catch_up) is not None and found.newer())
     rounds = 0
     for _ in range(100):
         rounds += b.store.drainer.call(lambda: 1)

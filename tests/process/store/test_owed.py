@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ def test_what_a_session_is_owed_stays_until_it_has_acknowledged_all(
         with caplog.at_level(logging.INFO, "holdfast.store"):
             store = run_store("a", "disk", **LIFETIME)
             stays(store, uuid, "owed to receiver")
-            assert "1 sources stay after source-state-lifetime" in caplog.text
+            until("it is said", lambda: "1 sources stay after source-state-lifetime" in caplog.text)
             assert "session ID 0x9" in caplog.text
             assert received(ctx, "quotes", 1, **READER) == [b"2"]
             until("it is forgotten", lambda: is_forgotten(store))
@@ -98,7 +99,11 @@ def test_one_that_is_kept_nowhere_has_come_when_it_was_told(run_store: Callable[
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
         stays(store, uuid, "no receiver has ever come")
+        expiry = store.store._expiry
+        expiry._interval_s = math.inf
+        until("nobody looks meanwhile", lambda: expiry.due_s == math.inf)
         assert received(ctx, "quotes", 3) == [b"0", b"1", b"2"]
+        expiry._interval_s, expiry.due_s = 0.005, 0.0
         until("it is forgotten", lambda: is_forgotten(store))
 
 
@@ -174,7 +179,7 @@ def test_a_receiver_that_closes_has_no_page_asked_for_behind_its_back(
         rcv = ctx.receiver("quotes")
         until("the store has told of some", lambda: rcv.finished)
         rcv.close()
-        assert not any(client.readers for client in store.store._clients)
+        until("it has left", lambda: not any(client.readers for client in store.store._clients))
 
 
 def test_a_lifetime_that_the_source_has_set_itself_holds(run_store: Callable[..., ThreadStore]) -> None:

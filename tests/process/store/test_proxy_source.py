@@ -110,9 +110,9 @@ def test_j2_when_the_store_that_stands_in_dies_another_one_does(
         first.start().wait_ready()
         rest = [run_store(name, "memory", **STORE) for name in "bc"]
         source(ctx).close()
+        until("everybody sees the first one", lambda: shown(ctx) == ["a"])
         looks(*rest)
         assert standing(*rest) == []
-        until("everybody sees the first one", lambda: shown(ctx) == ["a"])
         first.strike()
         first.wait_died()
         assert "a" not in shown(ctx), "the dead stand in for nobody"
@@ -244,7 +244,7 @@ def test_j2_an_older_store_is_judged_by_its_log(run_store: Callable[..., ThreadS
         ours = read_info(ctx.domain, "b")
         assert ours is not None
         older = msgspec.structs.replace(ours, name="a", uuid=b"a" * 16, logs=str(path), standing=(), ready=None)
-        group = {"ume_store_name": ["b:0:0", "a:0:0"], "ume_store_group": ["0:1"]}
+        group = {"ume_store_name": ["b:0:0", "a:0:0"], "ume_store_group": ["0:1"], "ume_registration_interval": 60_000}
         a = run_store("a", "disk", **STORE)  # a new source waits for all of its stores
         with ctx.source("quotes", options={**SOURCE, **THREE, **group}) as src:
             src.wait_registered(SHORT)

@@ -98,7 +98,7 @@ def test_damage_while_the_store_runs_is_found_by_the_next_look(
     with caplog.at_level(logging.WARNING, "holdfast.store"):
         until("it is repaired", lambda: clean(stopped[0]))
     assert fills(stopped[0]) != []
-    until("it is told", lambda: any("77..77 were missing" in record.message for record in caplog.records))
+    until("it is told", lambda: any("77..77 were missing" in record.getMessage() for record in caplog.records))
 
 
 def test_a_lost_segment_header_is_repaired(stopped: list[Path], run_store: Run) -> None:
@@ -132,7 +132,7 @@ def test_a_store_that_lost_segment_files_gets_their_messages_back(
         until("it is repaired", lambda: clean(directories[0]))
         until(
             "it is told",
-            lambda: any(" on topic " in record.message and ": 0.." in record.message for record in caplog.records),
+            lambda: any(" on topic " in each and ": 0.." in each for each in (x.getMessage() for x in caplog.records)),
         )
     store.stop()
     assert run("store", "check", *where)[0] == 0
@@ -144,9 +144,8 @@ def test_a_peer_that_comes_back_later_is_asked_then(stopped: list[Path], run_sto
     damage(stopped[0], 5)
     hidden = [path.rename(path.with_name(path.name + "-away")) for path in stopped[1:]]
     store = run_store("a", "disk")
-    until(
-        "nobody had it", lambda: 5 in {gap.first for gaps in store.store.drainer._scrub._told.values() for gap in gaps}
-    )
+    told = store.store.drainer._scrub._told
+    until("nobody had it", lambda: 5 in {gap.first for gaps in list(told.values()) for gap in gaps})
     assert not clean(stopped[0])
     for path, back in zip(hidden, stopped[1:], strict=True):
         path.rename(back)

@@ -239,7 +239,7 @@ def test_a_look_through_a_log_that_fails_in_a_way_nobody_foresaw_is_said_and_rep
     assert not store.store.crashed
     said = [record for record in caplog.records if record.exc_info]
     assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["nobody foresaw this"] * 2
-    assert all("quotes" in record.message or "logs" in record.message for record in said)
+    assert all("quotes" in text or "logs" in text for text in (record.getMessage() for record in said))
 
 
 def test_a_helper_thread_that_fails_stops_the_store_and_says_so(
@@ -254,4 +254,4 @@ def test_a_helper_thread_that_fails_stops_the_store_and_says_so(
     store.store.drainer.want_spares()
     until("the store stops", lambda: store.store.crashed)
     store.crashes = True
-    assert any("the helper thread failed" in record.message for record in caplog.records)
+    assert any("the helper thread failed" in record.getMessage() for record in caplog.records)

@@ -1,5 +1,5 @@
 """One receiver of a session at a time, also where no store has its registration
-(engine/control/session_claims.py)."""
+(engine/control/session_claim.py)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from support.receiving import SESSION, Told, options, send, take, until
 from support.three_stores import everywhere
 
 import holdfast as hf
-from holdfast.engine.control import session_claims
-from holdfast.engine.control.session_claims import SessionClaims
+from holdfast.engine.control import session_claim
+from holdfast.engine.control.session_claim import SessionClaim
 from holdfast.engine.control.waits import waiting
 from holdfast.engine.events import receiver as events
 from holdfast.engine.receiver.ack_only import AckOnlyReceiver
@@ -34,7 +34,7 @@ OTHER = """
 import sys, time, holdfast as hf
 ctx = hf.Context(session_id=int(sys.argv[1]))
 rcv = ctx.receiver("quotes")
-while not rcv._claims._held:
+while not rcv._claim._held:
     time.sleep(0.002)
 print("ready", flush=True)
 sys.stdin.read()
@@ -83,11 +83,11 @@ def other(own_domain: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def has(rcv: hf.Receiver | AckOnlyReceiver) -> bool:
-    return bool(rcv._claims._held)
+    return rcv._claim._held
 
 
 def refused(rcv: hf.Receiver) -> hf.RegIdInUseError:
-    until("it is refused", lambda: rcv._claims.denied)
+    until("it is refused", lambda: rcv._claim.denied)
     with pytest.raises(hf.RegIdInUseError) as told:
         rcv.receive(SHORT)
     return told.value
@@ -108,7 +108,7 @@ def test_a_second_receiver_is_refused_where_the_first_has_read_everything(
     error = refused(second)
     (wait,) = waiting(ctx.domain)
     assert (wait.topic, wait.session_id, wait.pid) == ("quotes", SESSION, os.getpid())
-    assert wait.why.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
+    assert wait.why.startswith(f"session ID {SESSION:#x} is in use by a different receiver of 'quotes' (pid ")
     assert (error.pid, error.session_id, error.retriable) == (os.getpid(), SESSION, True)
     assert str(error).startswith(f"HF_REGID_IN_USE: session id {SESSION:#x} is held by process {os.getpid()} since")
     assert "granted as soon as that process is dead" in str(error)
@@ -123,10 +123,10 @@ def test_a_second_receiver_is_refused_where_the_first_has_read_everything(
         assert refused(second).pid == os.getpid()
     event, *others = told.of(events.RegistrationError)
     assert (event.topic, event.pid) == ("quotes", os.getpid())
-    assert event.text.startswith(f"session ID {SESSION:#x} is in use by a different receiver of topic 'quotes' (pid ")
+    assert event.text.startswith(f"session ID {SESSION:#x} is in use by a different receiver of 'quotes' (pid ")
     assert all("is in use by a different receiver" in each.text for each in others), "when it was back"
     first.context.close()  # type: ignore[attr-defined]
-    until("it has the session", lambda: has(second) and not second._claims.denied)
+    until("it has the session", lambda: has(second) and not second._claim.denied)
     until("nobody waits any more", lambda: waiting(ctx.domain) == [])
     with ctx.source("quotes", options=options(ume_session_id=1)) as src:
         everywhere(src)
@@ -165,7 +165,7 @@ def test_one_that_is_closed_or_deregistered_makes_room(
 def test_one_that_has_left_by_its_own_rule_has_its_session_still(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
 ) -> None:
-    """No store has told it of a source that is over: it claimed the topic when it was registered."""
+    """No store has told it of a source that is over."""
     run_store("a", "disk")
     first = session()
     with ctx.source("quotes", options=options(ume_session_id=1)) as src:
@@ -177,29 +177,24 @@ def test_one_that_has_left_by_its_own_rule_has_its_session_still(
     assert refused(session()).pid == os.getpid()
 
 
-def test_whom_a_store_grants_is_refused_where_another_one_has_the_session(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """A store that the other one is not registered with. What it granted is let go."""
+def test_who_is_refused_is_registered_with_nothing_and_gathers_nothing(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
+) -> None:
+    """Not with sources that the other one is not registered with. What a store granted before is let go."""
     run_store("a", "disk")
-    other = SessionClaims(ctx.domain, ctx.waits, SESSION, lambda _: None)
-    assert other.hold("quotes")
-    with ctx.source("quotes", options=options()) as src:
-        everywhere(src)
-        send(src, 1)
-        told = Told()
-        rcv = session(on_event=told)
-        assert refused(rcv).session_id == SESSION
-        until("it is told", lambda: [event.store for event in told.of(events.RegistrationError)] == ["", "a"])
-        with hf.Context(session_id=SESSION) as older:  # of a release that claims nothing
-            monkeypatch.setattr(SessionClaims, "hold", lambda *_: True)
-            assert take(older.receiver("quotes"), 1) == [0]
-            monkeypatch.undo()
-            assert refused(rcv).session_id == SESSION
+    other = SessionClaim(ctx.domain, ctx.waits, SESSION, "quotes", lambda _: None)
+    assert other.hold()
+    told = Told()
+    rcv = session(on_event=told)
+    for number in range(3):
+        with ctx.source("quotes", options=options(ume_session_id=number + 1)) as src:
+            everywhere(src)
             send(src, 1)
-        other.close()
-        assert take(rcv, 1) == [1]
+            assert refused(rcv).session_id == SESSION
+    until("it has left it to the other", lambda: not rcv._all)
+    assert [event.store for event in told.of(events.RegistrationError)] == [""]
+    other.close()
+    assert take(rcv, 3) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", ["receive", "acknowledge"])
@@ -213,7 +208,7 @@ def test_one_that_polls_is_let_in_as_well(
     until("it has the session", lambda: has(first))
     if kind == "receive":
         rcv = session()
-        until("it is refused", lambda: rcv._claims.denied)
+        until("it is refused", lambda: rcv._claim.denied)
         first.close()
         got: list[int] = []
 
@@ -241,7 +236,7 @@ def test_a_fenced_receiver_has_nothing_any_more(
     """Stores take its process for dead."""
     all_over(ctx, [run_store("a", "disk")], 1)
     first, second = session(), session()
-    until("one is refused", lambda: first._claims.denied or second._claims.denied)
+    until("one is refused", lambda: first._claim.denied or second._claim.denied)
     fenced, other = (first, second) if has(first) else (second, first)
     with fenced.context.turning():
         fenced.fenced(hf.FencedError("its lock file was removed"))
@@ -264,21 +259,16 @@ def test_topics_and_sessions_are_apart_and_so_are_receivers_without_stores(
         assert not any(has(each) for each in both)
 
 
-def test_a_pattern_is_refused_the_topics_that_another_one_has(
+def test_one_pattern_is_read_by_one_receiver_of_a_session(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., hf.Receiver]
 ) -> None:
     all_over(ctx, [run_store("a", "disk")], 1)
-    first = session()
+    first = session(None, pattern="quo")
     assert take(first, 3) == [0, 1, 2]
-    told = Told()
-    second = first.context.receiver(pattern=".", on_event=told)  # type: ignore[attr-defined]
-    until("it is refused", lambda: second._claims.denied)
-    with ctx.source("orders", options=options()) as src:
-        everywhere(src)
-        send(src, 1)
-        until("it has the other topic", lambda: second.controllers)
-        assert take(second, 1) == [0]
-    assert len(told.of(events.RegistrationError)) == 1
+    second = session(None, pattern="quo")
+    assert refused(second).pid == os.getpid()
+    third = session(None, pattern="tes")
+    until("it has its own", lambda: has(third))
 
 
 def test_where_nothing_can_be_claimed_the_stores_decide(
@@ -292,7 +282,7 @@ def test_where_nothing_can_be_claimed_the_stores_decide(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(session_claims, "_take", full)
+        patch.setattr(session_claim, "_take", full)
         rcv = session()
         assert len(take(rcv, 9)) == 9
         assert not has(rcv)
@@ -301,7 +291,6 @@ def test_where_nothing_can_be_claimed_the_stores_decide(
         everywhere(src)
         send(src, 1)
         assert take(rcv, 1) == [0]
-    until("it is claimed when there is room", lambda: has(rcv))
 
 
 def test_receivers_of_single_sources_share_a_topic(
