@@ -1,8 +1,8 @@
 """One receiver of a session at a time for one topic or pattern (docs/semantics.md A.3), also where no store
 has its registration: of a topic whose sources are all over, nobody is registered with anything.
 
-A receiver claims its session when a store tells it of a source that is over, and when one grants its
-registration; it has it until it is closed. The claim is a lock of its process on one byte of
+A receiver claims its session when a store tells it of a source that is over, and when its registration with
+one is complete; it has it until it is closed. The claim is a lock of its process on one byte of
 ``<domain>/sessions.lock``, which session and name tell. So to ask waits for nobody, and what the dead had is
 free at once. Who is refused leaves all sources with stores alone, and asks again.
 
@@ -72,7 +72,7 @@ class SessionClaim:
         self._domain, self._waits, self._session_id, self._name, self._tell = domain, waits, session_id, name, tell
         self._owner = object()
         """Stands for this one in the table of locks, which must not keep it alive."""
-        self._held = False
+        self._held = self._wanted = False
         self._denied: _Holder | None = None
         self._found_ns = 0
         """When that was found out last (CLOCK_MONOTONIC)."""
@@ -86,16 +86,19 @@ class SessionClaim:
     def hold(self) -> bool:
         """The session is this receiver's: claimed now, if it is not yet. After :meth:`close` nothing is
         claimed."""
+        self._wanted = True
         if not (self._closed or self._held) and self._denied is None and time.monotonic_ns() >= self._again_ns:
             self._ask()
         return self._denied is None
 
     def turn(self, now_ns: int) -> bool:
-        """Asks again where it was refused. True: now it is not."""
-        if self._denied is None or now_ns < self._again_ns:
+        """Asks again where it was refused, or nothing could be locked. True: it was refused, and is not
+        now."""
+        if self._closed or self._held or not self._wanted or now_ns < self._again_ns:
             return False
+        denied = self._denied
         self._ask()
-        return self._denied is None and not self._closed
+        return denied is not None and self._denied is None and not self._closed
 
     @property
     def denied(self) -> bool:
@@ -123,7 +126,7 @@ class SessionClaim:
         try:
             holder = _take(self._domain, byte, self._owner)
         except OSError as error:  # a refusal that stands is believed on
-            self._again_ns += NO_FILE_NS - RETRY_NS
+            self._again_ns, self._found_ns = asked_ns + NO_FILE_NS, asked_ns
             if not self._warned and self._denied is None:
                 self._warned = True
                 _log.warning(
@@ -170,9 +173,9 @@ class _Files:
         self.open: dict[tuple[int, int], _File] = {}
         """By device and inode of the domain's directory."""
         self.lock = threading.RLock()
-        self.busy = False
-        """Under the lock. A signal's handler, or a collection of garbage, may come in between on the same
-        thread: what it lets go waits in ``left``."""
+        self.busy = 0
+        """Under the lock: how many on this thread are at it. A signal's handler, or a collection of garbage,
+        may come in between: what it lets go waits in ``left`` for the outermost."""
         self.left: list[object] = []
 
 
@@ -190,7 +193,7 @@ def _take(domain: Domain, byte: int, owner: object) -> _Holder | None:
     """Locks it for one receiver. Who has it, where another receiver does. Raises OSError."""
     files, place = _files.value, os.fstat(domain.fd)
     with files.lock:
-        files.busy = True
+        files.busy += 1
         try:
             file = files.open.get((place.st_dev, place.st_ino))
             if file is None:
@@ -260,21 +263,24 @@ def _release(owner: object) -> None:
     files = _files.value
     with files.lock:
         files.left.append(owner)
-        if not files.busy:
-            files.busy = True
-            _let_go(files)
+        files.busy += 1
+        _let_go(files)
 
 
 def _let_go(files: _Files) -> None:
     """The end of being busy."""
     try:
-        while files.left:
+        while files.left and files.busy == 1:
             owner = files.left.pop()
             for file in list(files.open.values()):
                 for byte in [byte for byte, who in file.held.items() if who is owner]:
                     del file.held[byte]
                     _unlock(file.fd, byte)
-        for key in [key for key, file in files.open.items() if not file.held]:
-            os.close(files.open.pop(key).fd)
+        for key in [key for key, file in files.open.items() if not file.held] if files.busy == 1 else ():
+            with contextlib.suppress(OSError):
+                os.close(files.open.pop(key).fd)
     finally:
-        files.busy = False
+        files.busy -= 1
+    if files.left and not files.busy:
+        files.busy += 1
+        _let_go(files)

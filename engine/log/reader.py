@@ -260,7 +260,7 @@ class Logs:
             path = paths[turn % len(paths)]
             if number >= self.until.get(path, FOR_EVER):
                 continue
-            status = self._try(path, number, block, min(stop, self.agreed))
+            status = self._try(path, number, block, stop)
             if status == 1:
                 self._served(turn, block.frames[1])
                 self.path = path
@@ -302,7 +302,7 @@ class Logs:
             log = self._log(path)
             if not log:
                 return int(lib.HF_AGAIN)
-            bound = min(stop, self.stops.get(path, FOR_EVER))
+            bound = min(stop, self.agreed, self.stops.get(path, FOR_EVER))
             status = self._deliver(path, log, number, block, bound) if number < bound else int(lib.HF_AGAIN)
             if self._knows_newer(path, log):
                 block.clear()

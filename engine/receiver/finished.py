@@ -219,7 +219,7 @@ class Finished:
         self._tick_deregistrations(now_ns)
         if self._open:
             self._open = [each for each in self._open if self._goes_on(*each, now_ns)]
-        if not self._queue:
+        if not self._queue or not self._receiver.has_session(claims=False):
             return
         if self._seen != self._told:
             self._seen, self._since_ns = self._told, now_ns

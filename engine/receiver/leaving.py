@@ -113,7 +113,7 @@ def unregistered(
     every: Iterable[DeliveryController], registered: Collection[DeliveryController]
 ) -> list[DeliveryController]:
     """Sources with stores that another receiver of the session is to have. The stores are told."""
-    found = [each for each in every if each not in registered and each.found.stores]
+    found = [each for each in every if each not in registered and each.found.stores and each.failure is None]
     for controller in found:
         for link, request in controller.leave_requests():
             link.ask(request, lambda _: None)

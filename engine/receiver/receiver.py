@@ -201,7 +201,7 @@ class Receiver(Gate):
         context = self.context
         if self._claim.turn(now_ns):  # what stores have told was passed over
             self._asked.clear()
-            self._marks.clear()
+            self._marks = {link: (welcome, 0) for link, (welcome, _) in self._marks.items()}
         for controller in unregistered(self._all.values(), self.controllers) if self._claim.denied else ():
             self.let_go(controller)
         ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
@@ -309,8 +309,8 @@ class Receiver(Gate):
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
-        any_source = self._all or self.finished or self._claim.denied
-        if self._first_look_ns is None or (not any_source and (now_ns < self._first_look_ns or self._unanswered)):
+        any_source, early = self._all or self.finished, now_ns < (self._first_look_ns or 0) or self._unanswered
+        if self._first_look_ns is None or self._claim.denied or (not any_source and early):
             return
         self._first_look_ns = None
         if not any_source:

@@ -169,7 +169,8 @@ class Registrar:
                 case reg.Waits():
                     self._waits(action)
                 case reg.Complete():
-                    self._controller.complete(action)
+                    if self._receiver.has_session():  # else another receiver has it: this one leaves the source
+                        self._controller.complete(action)
 
     # Asking -------------------------------------------------------------------------------------------------
 
@@ -228,10 +229,6 @@ class Registrar:
         match answer:
             case wire.Refused(code="reg_id_in_use") if self._is_own_line(answer, request):
                 self._register(index, request.registration_id)
-            case wire.ReceiverGranted() if not (
-                self.deregistration or self._machine.complete or self._receiver.has_session()
-            ):
-                self._act([reg.GiveUp(index, answer.uuid)])  # another receiver has it, and this one leaves the source
             case wire.ReceiverGranted():
                 store = self.stores[index]
                 store.answer = answer

@@ -31,7 +31,7 @@ class Example:
     def __init__(self, command: str, *more: object) -> None:
         name, *arguments = command.split()
         if name == "umesrc" and "-L" not in arguments:
-            arguments += ["-L", "90"]  # it waits no longer than it must
+            arguments = ["-L", "90", *arguments]  # it waits no longer than it must
         whole = [sys.executable, "-m", f"holdfast.examples.{name}", *arguments, *map(str, more)]
         self.process = subprocess.Popen(
             whole, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -218,6 +218,7 @@ def test_where_nothing_can_be_locked_everybody_is_let_in_who_was_not_refused(
         assert calls == 2 * TRIES + 1, "and not again at once"
     assert caplog.text.count("a second receiver may be let in") == (not denied)
     assert late.turn(LATER + NO_FILE_NS) is denied
+    assert not claim().hold(), "it has it now"
     late.close()
     holder.close()
 

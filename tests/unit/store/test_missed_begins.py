@@ -23,6 +23,7 @@ from holdfast.engine.store.catch_up import ASK_MAX_NS, CatchUp
 from holdfast.engine.store.missed_begins import to_take_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from holdfast.engine.native.core import CData
@@ -36,11 +37,23 @@ THREE: Table = (*TWO, (3, 150))
 NOW_NS = 1 << 50
 
 
+opened: list[Log] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """No log stays mapped."""
+    yield
+    while opened:
+        opened.pop().close()
+
+
 def made(root: Path, name: str, table: Table, end: int) -> Log:
     """The log of a store with everything below ``end``."""
     place = root / name / "logs"
     place.mkdir(parents=True)
     log = Log(place / UUID.hex(), UUID)
+    opened.append(log)
     for (number, start), (_, following) in zip(table, (*table[1:], (0, end)), strict=True):
         log.begin(number, start)
         if following > start:
@@ -53,7 +66,7 @@ def taken_in(root: Path, tables: dict[str, Table], ends: dict[str, int]) -> Tabl
     sources = {}
     for name, table in tables.items():
         if not (root / name).is_symlink():
-            made(root, name, table, ends[name]).close()
+            made(root, name, table, ends[name])
         source = sources[name] = SourceState(UUID, "quotes", 7, 0)
         source.take(table)
         source.stores, source.sizes, source.groups = list(tables), [3], [0, 0, 0]
