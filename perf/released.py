@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -29,17 +30,22 @@ def released() -> Path:
         CalledProcessError: it does not compile.
     """
     site = OLD / "site"
-    if not site.is_dir():
-        archive = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", RELEASED, *_WHAT], check=False, capture_output=True
-        )
-        if archive.returncode:
-            raise NoHistoryError(f"this checkout has no history with 0.1.0 ({RELEASED}) in it")
-        shutil.rmtree(OLD, ignore_errors=True)
-        OLD.mkdir(parents=True)
-        subprocess.run(["tar", "x"], cwd=OLD, input=archive.stdout, check=True)
-        subprocess.run([sys.executable, "-W", "ignore", "csrc/build_core.py"], cwd=OLD, check=True, capture_output=True)
-        shutil.copytree(OLD / "bindings", OLD / "new" / "holdfast")
-        shutil.copytree(OLD / "engine", OLD / "new" / "holdfast" / "engine")
-        (OLD / "new").rename(site)
+    OLD.parent.mkdir(exist_ok=True)
+    with OLD.with_suffix(".lock").open("w") as lock:  # workers of one run of the tests
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not site.is_dir():
+            _build(site)
     return site
+
+
+def _build(site: Path) -> None:
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", RELEASED, *_WHAT], check=False, capture_output=True)
+    if archive.returncode:
+        raise NoHistoryError(f"this checkout has no history with 0.1.0 ({RELEASED}) in it")
+    shutil.rmtree(OLD, ignore_errors=True)
+    OLD.mkdir(parents=True)
+    subprocess.run(["tar", "x"], cwd=OLD, input=archive.stdout, check=True)
+    subprocess.run([sys.executable, "-W", "ignore", "csrc/build_core.py"], cwd=OLD, check=True, capture_output=True)
+    shutil.copytree(OLD / "bindings", OLD / "new" / "holdfast")
+    shutil.copytree(OLD / "engine", OLD / "new" / "holdfast" / "engine")
+    (OLD / "new").rename(site)
