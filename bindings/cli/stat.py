@@ -133,7 +133,8 @@ def _folded(rows: Sequence[snapshot.SourceRow]) -> tuple[list[snapshot.SourceRow
     whole, FINISHED_MAX are enough."""
     shown, counts = [], Counter[str]()
     for row in rows:
-        if row.state == "stored" and not row.unstable and all(at.state == "active" for at in row.stores):
+        whole = row.state == "stored" and not row.unstable and not row.board_error
+        if whole and all(at.state == "active" for at in row.stores):
             counts[row.topic] += 1
             if counts[row.topic] > FINISHED_MAX:
                 continue
@@ -147,8 +148,9 @@ def _folded(rows: Sequence[snapshot.SourceRow]) -> tuple[list[snapshot.SourceRow
 
 def _source(row: snapshot.SourceRow) -> Sequence[str]:
     stores = ", ".join(f"{at.name} ({', '.join(_remarks(at))})" for at in row.stores)
+    state = f"{row.state}, its board cannot be read" if row.board_error else row.state
     return (
-        row.topic, row.state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
+        row.topic, state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
         str(row.next), str(row.stable), str(row.unstable), stores, _pid(row.pid, row.alive),
     )  # fmt: skip
 
