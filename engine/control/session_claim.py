@@ -57,6 +57,16 @@ class _Holder(NamedTuple):
     """CLOCK_REALTIME: since when; 0: not known."""
 
 
+class _Owner:
+    """Stands for a claim in the table of locks, which must not keep it alive."""
+
+    gone = False
+
+    def goes(self) -> None:
+        """Its claim was collected, on whatever thread: the next look at the table frees what it has."""
+        self.gone = True
+
+
 class SessionClaim:
     """What one receiver claims, see the module. On the context's thread, but :meth:`refusal`.
 
@@ -70,8 +80,7 @@ class SessionClaim:
         self, domain: Domain, waits: WaitFile, session_id: int, name: str, tell: Callable[[object], object]
     ) -> None:  # fmt: skip
         self._domain, self._waits, self._session_id, self._name, self._tell = domain, waits, session_id, name, tell
-        self._owner = object()
-        """Stands for this one in the table of locks, which must not keep it alive."""
+        self._owner = _Owner()
         self._held = self._wanted = False
         self._denied: _Holder | None = None
         self._found_ns = 0
@@ -81,7 +90,7 @@ class SessionClaim:
         """Not asked again before."""
         self._warned = False
         self._closed = not session_id
-        weakref.finalize(self, _release, self._owner).atexit = False
+        weakref.finalize(self, self._owner.goes).atexit = False
 
     def hold(self) -> bool:
         """The session is this receiver's: claimed now, if it is not yet. After :meth:`close` nothing is
@@ -162,7 +171,7 @@ class _File:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.held: dict[int, object] = {}
+        self.held: dict[int, _Owner] = {}
         """Byte -> which of this process's receivers has it."""
 
 
@@ -174,9 +183,8 @@ class _Files:
         """By device and inode of the domain's directory."""
         self.lock = threading.RLock()
         self.busy = 0
-        """Under the lock: how many on this thread are at it. A signal's handler, or a collection of garbage,
-        may come in between: what it lets go waits in ``left`` for the outermost."""
-        self.left: list[object] = []
+        """Under the lock: how many on this thread are at it. A signal's handler may come in between: what it
+        lets go waits for the outermost."""
 
 
 def _leave(files: _Files) -> None:
@@ -189,7 +197,7 @@ def _leave(files: _Files) -> None:
 _files: OfProcess[_Files] = OfProcess(_Files, _leave)
 
 
-def _take(domain: Domain, byte: int, owner: object) -> _Holder | None:
+def _take(domain: Domain, byte: int, owner: _Owner) -> _Holder | None:
     """Locks it for one receiver. Who has it, where another receiver does. Raises OSError."""
     files, place = _files.value, os.fstat(domain.fd)
     with files.lock:
@@ -198,6 +206,9 @@ def _take(domain: Domain, byte: int, owner: object) -> _Holder | None:
             file = files.open.get((place.st_dev, place.st_ino))
             if file is None:
                 file = files.open[place.st_dev, place.st_ino] = _File(_opened(domain))
+            before = file.held.get(byte)
+            if before is not None and before.gone:  # what was locked for it serves
+                del file.held[byte]
             if file.held.setdefault(byte, owner) is not owner:
                 return _Holder(os.getpid(), _since_ns(file.fd, byte))
             pid: int | None = -1
@@ -258,11 +269,11 @@ def _since_ns(fd: int, byte: int) -> int:
     return 0
 
 
-def _release(owner: object) -> None:
+def _release(owner: _Owner) -> None:
     """All that one receiver has. Nothing in a forked child."""
     files = _files.value
     with files.lock:
-        files.left.append(owner)
+        owner.gone = True
         files.busy += 1
         _let_go(files)
 
@@ -270,17 +281,13 @@ def _release(owner: object) -> None:
 def _let_go(files: _Files) -> None:
     """The end of being busy."""
     try:
-        while files.left and files.busy == 1:
-            owner = files.left.pop()
-            for file in list(files.open.values()):
-                for byte in [byte for byte, who in file.held.items() if who is owner]:
-                    del file.held[byte]
-                    _unlock(file.fd, byte)
-        for key in [key for key, file in files.open.items() if not file.held] if files.busy == 1 else ():
-            with contextlib.suppress(OSError):
-                os.close(files.open.pop(key).fd)
+        for key, file in list(files.open.items()) if files.busy == 1 else ():
+            for byte in [byte for byte, who in list(file.held.items()) if who.gone]:
+                del file.held[byte]
+                _unlock(file.fd, byte)
+            if not file.held:
+                del files.open[key]
+                with contextlib.suppress(OSError):
+                    os.close(file.fd)
     finally:
         files.busy -= 1
-    if files.left and not files.busy:
-        files.busy += 1
-        _let_go(files)

@@ -294,6 +294,7 @@ class Judge:
             excused = self._is_outgrown(message) or self._is_done_with(message)
             if not self.shape.enough(holders, life.declared) and not excused:
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
+            message.strange = self.told.strangers(holders)
             self.told.kept()
 
     def _is_done_with(self, message: Message) -> bool:

@@ -132,7 +132,7 @@ class Message:
 
     __slots__ = (
         "begun_ns", "first", "had", "kept", "last", "leftover", "life", "mark", "order", "safe", "sent_ns", "size", "stable",
-        "unknown", "upto", "volatile",
+        "strange", "unknown", "upto", "volatile",
     )  # fmt: skip
 
     def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
@@ -153,6 +153,8 @@ class Message:
         self.stable = self.kept = False
         self.had: set[int] = set()
         """Stores that had it before their files were destroyed."""
+        self.strange: frozenset[int] = frozenset()
+        """Sessions of receivers that none of its stores knew when it became stable."""
 
     def swapped(self, one: int, other: int) -> None:
         """What one store has, the other one has from now on."""

@@ -122,9 +122,13 @@ class Told:
     def is_strange(self, message: Message, session: int) -> bool:
         """Stores have this that may never have known a receiver: a backup that took a seat when it was away,
         or another group, where any will do, that was down when it registered (docs/semantics.md J.1)."""
-        shape, had = self._shape, message.had
-        several = len(shape.sizes) > 1 and shape.intergroup == "any"
-        return bool(shape.backups) or (several and bool(had) and had.isdisjoint(self._knowing(session)))
+        return bool(self._shape.backups) or session in self.strangers(message.had) or session in message.strange
+
+    def strangers(self, had: set[int]) -> frozenset[int]:
+        """Sessions that none of these stores knows, where one of several groups will do."""
+        several = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
+        every = range(1, self._shape.receivers + 1) if several and had else ()
+        return frozenset(session for session in every if had.isdisjoint(self._knowing(session)))
 
     def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at

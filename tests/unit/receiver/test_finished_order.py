@@ -28,7 +28,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> Finished:
         ume_registration_extended_function=None, ume_recovery_sequence_number_info_function=None, use_late_join=1,
         ume_consensus_sequence_number_behavior="lowest",
     )  # fmt: skip
-    receiver: Any = SimpleNamespace(options=options, chosen=None)
+    receiver: Any = SimpleNamespace(options=options, chosen=None, has_session=lambda **_: True)
     made = Finished(receiver, 0)
     monkeypatch.setattr(made, "_begin_next", lambda _: True)
     return made
