@@ -68,7 +68,10 @@ def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, t
         scene.start(scene.source, scene.receiver)
         # Of a segment that is prepared nothing is noted: that file goes, and nobody believes it.
         until("a sync fails", lambda: fails() or scene.processed > SPARED, scene.look)
-        scene.kill(scene.store)
+        if number == "1" and scene.store.process is not None and scene.store.process.poll() == 1:
+            scene.store.process = None  # its first life went on for longer: the sync was one of this start
+        else:
+            scene.kill(scene.store)
         of_the_log, left = ({name for name in names if "." in name} for names in (struck, os.listdir(doubts)))
         assert len(struck) <= 1
         assert left == of_the_log, "a log's stays; a state's goes when it is written anew, at once"
