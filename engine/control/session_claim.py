@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import RegIdInUseError
 from ..events import receiver as events
+from ..memory.turn import flock_of, holder_of
 from ..native.runtime import OfProcess, fcntl, os, threading, time
 from .waits import Wait
 
@@ -42,7 +43,6 @@ NO_FILE_NS = 5_000_000_000
 TRIES = 10
 """Looks at a lock that is let go whenever it is looked at."""
 NAME = "sessions.lock"
-_FLOCK = struct.Struct("hhqqi4x")
 _NOTE = struct.Struct("<QQ")
 """In the file, of the last one who has locked a byte that shares its place: which byte, and when
 (CLOCK_REALTIME)."""
@@ -80,6 +80,8 @@ class SessionClaim:
         self, domain: Domain, waits: WaitFile, session_id: int, name: str, tell: Callable[[object], object]
     ) -> None:  # fmt: skip
         self._domain, self._waits, self._session_id, self._name, self._tell = domain, waits, session_id, name, tell
+        said = f"{session_id:x}/{name}".encode()
+        self._byte = int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()) >> 2
         self._owner = _Owner()
         self._held = self._wanted = False
         self._denied: _Holder | None = None
@@ -128,12 +130,10 @@ class SessionClaim:
         _release(self._owner)
 
     def _ask(self) -> None:
-        said = f"{self._session_id:x}/{self._name}".encode()
-        byte = int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()) >> 2
         asked_ns = time.monotonic_ns()
         self._again_ns = asked_ns + RETRY_NS
         try:
-            holder = _take(self._domain, byte, self._owner)
+            holder = _take(self._domain, self._byte, self._owner)
         except OSError as error:  # a refusal that stands is believed on
             self._again_ns, self._found_ns = asked_ns + NO_FILE_NS, asked_ns
             if not self._warned and self._denied is None:
@@ -238,23 +238,22 @@ def _opened(domain: Domain) -> int:
 
 def _lock(fd: int, byte: int) -> int | None:
     """None: it is this process's. Else whose it is. Raises OSError."""
-    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     for _ in range(TRIES):
         try:
-            fcntl.fcntl(fd, fcntl.F_SETLK, wanted)
+            fcntl.fcntl(fd, fcntl.F_SETLK, flock_of(fcntl.F_WRLCK, byte, 1))
         except (BlockingIOError, PermissionError) as refused:
             error = refused
         else:
             return None
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))
-        if kind != fcntl.F_UNLCK:
-            return max(0, int(pid))
+        pid = holder_of(fd, byte, 1)
+        if pid is not None:
+            return pid
     raise error
 
 
 def _unlock(fd: int, byte: int) -> None:
     with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+        fcntl.fcntl(fd, fcntl.F_SETLK, flock_of(fcntl.F_UNLCK, byte, 1))
 
 
 def _note(fd: int, byte: int) -> None:

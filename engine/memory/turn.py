@@ -8,7 +8,7 @@ import struct
 from ..errors import TurnHeldError
 from ..native.runtime import Path, fcntl, os, time
 
-__all__ = ["holder_of", "stands_still", "take_turn"]
+__all__ = ["flock_of", "holder_of", "stands_still", "take_turn"]
 
 STANDS_NS = 500_000_000
 """So long a process that is stopped is waited for: it may be let go on."""
@@ -18,10 +18,16 @@ NAP_S = 0.002
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-def holder_of(fd: int) -> int | None:
-    """The process that holds a write lock on the first byte of a file; 0: it cannot be named; None: no other
-    process does."""
-    asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+def flock_of(kind: int, first: int = 0, count: int = 0) -> bytes:
+    """``struct flock``: what fcntl takes. ``kind``: F_WRLCK or F_UNLCK; ``count`` 0: all bytes from the first
+    one on."""
+    return _FLOCK.pack(kind, os.SEEK_SET, first, count, 0)
+
+
+def holder_of(fd: int, first: int = 0, count: int = 0) -> int | None:
+    """The process that holds a lock on one of these bytes (:func:`flock_of`); 0: it cannot be named; None: no
+    other process does."""
+    asked = fcntl.fcntl(fd, fcntl.F_GETLK, flock_of(fcntl.F_WRLCK, first, count))
     kind, _, _, _, pid = _FLOCK.unpack(asked)
     return None if kind == fcntl.F_UNLCK else max(0, pid)
 

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.engine.control import session_claim
 from holdfast.engine.control.session_claim import NAME, NO_FILE_NS, TRIES, SessionClaim
+from holdfast.engine.memory import turn
 from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
@@ -203,15 +204,16 @@ def test_where_nothing_can_be_locked_everybody_is_let_in_who_was_not_refused(
     def refuses(_: int, command: int, wanted: bytes) -> bytes:
         nonlocal calls
         calls += 1
-        if command == fcntl.F_SETLK and wanted[:2] == session_claim._FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0)[:2]:
+        if command == fcntl.F_SETLK and wanted[:2] == turn.flock_of(fcntl.F_WRLCK)[:2]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return session_claim._FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
+        return turn.flock_of(fcntl.F_UNLCK)
 
     names = {name: getattr(fcntl, name) for name in ("F_SETLK", "F_GETLK", "F_WRLCK", "F_UNLCK")}
     if denied:
         holder.close()
     with monkeypatch.context() as patch:
-        patch.setattr(session_claim, "fcntl", SimpleNamespace(fcntl=refuses, **names))
+        for module in (session_claim, turn):
+            patch.setattr(module, "fcntl", SimpleNamespace(fcntl=refuses, **names))
         late.turn(LATER)
         assert late.hold() is not denied
         assert late.hold() is not denied
