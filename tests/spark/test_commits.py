@@ -211,7 +211,7 @@ def test_another_publisher_with_the_session_is_noticed(house: House, query: Quer
     parts = [rows(0, 0, topics=["x"])]
     commit_and_die(query, 0, query.tasks(0, parts), "half_published")
     with hf.Context(session_id=session_of(query.name, "x")) as context:
-        source = context.source("x", options={"ume_store_name": list(NAMES), "ume_registration_interval": 100})
+        source = context.source("x", options={"ume_store_name": list(NAMES), "ume_registration_interval": 3000})
         source.wait_registered(90)
         for _ in range(foreign):
             source.send(b"foreign")

@@ -235,7 +235,7 @@ def test_a_killed_task_leaves_nothing_and_harms_nothing(spark: SparkSession, dom
 
 def test_a_task_that_publishes_is_killed_and_repeated(spark: SparkSession, house: House, domain: str) -> None:
     """Its source's session is free at once, and all is there at least once."""
-    options = {"domain": domain, "stores": "a,b,c", "commitTimeout": "90s", "option.ume_registration_interval": "100"}
+    options = {"domain": domain, "stores": "a,b,c", "commitTimeout": "90s", "option.ume_registration_interval": "3000"}
     made = spark.range(0, 3000, 1, 3)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
 

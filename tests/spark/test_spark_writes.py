@@ -32,7 +32,7 @@ def options(domain: str) -> dict[str, str]:
     return {
         "domain": domain,
         "stores": ",".join(NAMES),
-        "option.ume_registration_interval": "100",
+        "option.ume_registration_interval": "3000",
         "commitTimeout": "90s",
     }
 

@@ -12,9 +12,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,9 +27,6 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.stream_writer import StreamWriter
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 Row = tuple[str, bytes]
 """Topic and value."""
 
@@ -35,7 +34,7 @@ PICKLER: Any = CPickleSerializer()
 TOPIC_VALUE = StructType([StructField("topic", StringType()), StructField("value", BinaryType())])
 
 
-OPTIONS = {"stores": "a,b,c", "option.ume_registration_interval": "100", "commitTimeout": "90s"}
+OPTIONS = {"stores": "a,b,c", "option.ume_registration_interval": "3000", "commitTimeout": "90s"}
 
 
 class Task:
@@ -199,8 +198,20 @@ def when_intended(act: Callable[[], object]) -> None:
 
 
 def stand_still(pids: Sequence[int]) -> None:
+    """When this returns, every thread of theirs stands."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        while not all(map(_stands, Path(f"/proc/{pid}/task").iterdir())):
+            time.sleep(0.001)
+
+
+def _stands(task: Path) -> bool:
+    """A thread, by its directory in /proc. One that has ended does."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def commit_and_die(query: Query, batch: int, messages: list[Any], point: str, stop: Sequence[int] = ()) -> None:

@@ -18,6 +18,7 @@ from support.command_line import SHORT
 from support.orphan_scene import make_unused
 from support.other_user import STRANGER
 from support.private_shm import PrivateShm
+from support.workers import stand_still
 
 from holdfast.engine.native.waiting import readable
 
@@ -145,7 +146,7 @@ def test_a_ring_that_no_store_has_drained_stays_without_all(shm: PrivateShm, one
     )
     assert sender.stdout is not None
     assert sender.stdout.readline() == "registered\n"
-    os.killpg(one.process.pid, signal.SIGSTOP)  # it does not drain; and its death would be told to the source
+    stand_still(one.process.pid)  # it does not drain; and its death would be told to the source
     assert sender.communicate("send\n", timeout=SHORT)[0] == ""
     assert sender.returncode == 0
     one.kill()

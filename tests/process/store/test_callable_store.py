@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.example_programs import Example, wait
+from support.workers import stand_still
 
 import holdfast as hf
 from holdfast.daemon.events import ENDED, ROLL, STOP, Events
@@ -327,7 +328,7 @@ def test_a_store_that_has_ended_by_itself_leaves_no_zombie(spawn: Callable[..., 
 
 def test_a_store_that_does_not_stop_in_time_is_killed(spawn: Callable[..., hf.StoreProcess]) -> None:
     store = spawn()
-    os.kill(store.pid, signal.SIGSTOP)
+    stand_still(store.pid)
     assert store.stop(0.1) == -signal.SIGKILL
 
 

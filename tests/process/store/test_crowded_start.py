@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import signal
 from typing import TYPE_CHECKING
 
 from support.limited_store import MOST, OPTIONS, LimitedStore
 from support.receiving import SHORT
 from support.shelved_logs import kept, over, shelve_at_once, shelved
-from support.workers import until
+from support.workers import stand_still, until
 
 import holdfast as hf
 from holdfast.engine.log.sight import load_state
@@ -39,7 +38,7 @@ def test_a_killed_store_opens_in_turn_what_it_may_not_have_open_at_once(
         for src in sources:
             src.wait_registered(SHORT)
             src.wait_stable(src.send(b"old"), SHORT)
-        store.process.send_signal(signal.SIGSTOP)  # while it is not known to be dead, nobody refuses a message
+        stand_still(store.process.pid)  # while it is not known to be dead, nobody refuses a message
         for src in sources:
             src.send(b"in its ring")
         store.process.kill()
