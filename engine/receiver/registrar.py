@@ -467,11 +467,11 @@ class Registrar:
         the next receiver of its session."""
         if self.deregistration is not None:
             return []
-        uuid = self._controller.uuid
         return [
-            (store.link, wire.Leave(store.link.next_id(), "receiver", uuid, answer.uuid if answer else self.proposal))
+            (store.link, wire.Leave(store.link.next_id(), "receiver", self._controller.uuid, name))
             for store in [*self.stores, *self._dropped.values()]
-            for answer in [store.answer]  # without one: a grant may be on its way
+            # Also as proposed: a grant may be on its way, of another identity than the one before.
+            for name in dict.fromkeys([store.answer.uuid if store.answer else self.proposal, self.proposal])
             if store.link.up
         ]
 

@@ -353,6 +353,7 @@ class Judge:
             if not (self.lives and self.lives[-1].left):  # else it is new to the identity that comes next
                 self.joined.setdefault(life.session, self.marks)
             life.due.setdefault(source, number)
+            life.heard[source].add(number - 1)
             missed = [
                 message.mark
                 for message in self.messages.values()
@@ -410,6 +411,7 @@ class Judge:
             self.fail(f"{life.process.name} got {mark!r}, and {len(data)} bytes that were not sent so")
         if message.last >= 0 and (message.first, message.last) != (first, last):
             self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
+        life.heard[source].add(last)
         if not life.ordered:
             return
         due = life.due.get(source)

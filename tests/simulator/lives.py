@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.native import lib
@@ -52,6 +53,8 @@ class ReceiverLife:
     def __init__(self, process: Process, session: int, *, ordered: bool) -> None:
         self.process, self.session = process, session
         self.ordered = ordered
+        self.heard: defaultdict[str, set[int]] = defaultdict(set)
+        """Source -> last numbers of its messages that have come, and the number before its start."""
         self.due: dict[str, int] = {}
         """Source -> the number that comes next."""
         self.started: set[str] = set()

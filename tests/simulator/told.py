@@ -57,11 +57,13 @@ class Told:
     def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
         """The program is told that nobody has these."""
         world.note("lost", life.process.name, first, last)
-        if first is not None and life.ordered:
+        if first is not None:
             self._judge.passes_over(life, source, first, last)
         life.told |= {last}
-        life.losses.append(Loss(source, last if first is None else first, last, self._judge.marks))
-        life.burst = max(life.burst, last) if first is None else life.burst
+        if first is None:  # a burst tells its last number only, and begins behind what has come below that
+            first = max((number + 1 for number in life.heard[source] if number <= last), default=0)
+            life.burst = max(life.burst, last)
+        life.losses.append(Loss(source, first, last, self._judge.marks))
 
     def skipped(self, life: ReceiverLife) -> None:
         """The program is told what its start has skipped. It may be told before it hears of the start."""
@@ -246,9 +248,9 @@ class Told:
             judge.fail(f"{size} bytes are called stable that receivers have not had, and stores keep {PACED_LIMIT}")
 
     def _is_let_go(self, message: Message) -> bool:
-        """No receiver that holds messages up waits for it."""
+        """No receiver that holds messages up waits for it; or a store that knows none keeps it for nobody."""
         judge = self._judge
-        waited = [each for each, since in judge.joined.items() if message.order > since and self._shape.pace(each) == 1]
+        waited = [each for each in judge.joined if judge.is_waited_for(message, each)]
         return all(judge.has_had(message.mark, each) for each in waited)
 
     # Room ---------------------------------------------------------------------------------------------------
