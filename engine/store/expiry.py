@@ -205,6 +205,14 @@ class Expiry:
             bytes_ = f"{taken_bytes(self._holdings.logs / source.uuid.hex()):,}"
         return f"with its messages {oldest}..{following - 1}, {bytes_} bytes"
 
+    def _lacked(self, source: SourceState, receiver: ReceiverState) -> str:
+        """What is kept, and it has not acknowledged, for the log."""
+        known = self._holdings.range(source)
+        if known is None:
+            return f"acknowledged below number {receiver.ack}"
+        oldest, following = max(known[0], receiver.ack), known[1]
+        return f"without {oldest}..{following - 1}" if oldest < following else "with everything acknowledged"
+
     def _let_go_unsent(self) -> None:
         if time.monotonic() < self._unsent_s:
             return
@@ -252,7 +260,7 @@ class Expiry:
         elif not over:
             self.needed.why.pop(source.uuid, None)
         if over:
-            _log.info("%s: gone for its lifetime, %s", news.called(self._holdings.name, source), self._holds(source))
+            _log.warning("%s: gone for its lifetime, %s", news.called(self._holdings.name, source), self._holds(source))
             self._absences.forget(key)
             for receiver in source.receivers:
                 self._absences.forget((source.uuid, receiver.uuid))
@@ -355,7 +363,7 @@ class Expiry:
         if over:
             name = called(receiver.registration_id, receiver.session_id)
             where = f"store {self._holdings.name}: receiver {name} of {source_called(source)}"
-            _log.info("%s: gone for its lifetime", where)
+            _log.warning("%s: gone for its lifetime, %s", where, self._lacked(source, receiver))
             self._absences.forget(key)
             self._receivers.forget(source, receiver)
             self._forgotten.setdefault(source.uuid, set()).add((receiver.uuid, receiver.session_id))

@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,11 @@ def test_what_a_session_is_owed_stays_until_it_has_acknowledged_all(
             assert "session ID 0x9" in caplog.text
             assert received(ctx, "quotes", 1, **READER) == [b"2"]
             until("it is forgotten", lambda: is_forgotten(store))
-        assert "gone for its lifetime, with its messages 0..2" in caplog.text
+        (said,) = [record for record in caplog.records if "gone for its lifetime" in record.getMessage()]
+        assert re.search(
+            r"'quotes': gone for its lifetime, with its messages 0\.\.2, \d[\d,]* bytes$", said.getMessage()
+        )
+        assert said.levelno == logging.WARNING, "also a store that says little says it"
 
 
 def test_what_no_receiver_has_ever_registered_with_stays(run_store: Callable[..., ThreadStore]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from dataclasses import replace
@@ -126,7 +127,9 @@ def test_a4_what_lives_is_never_forgotten_however_silent(run_store: Callable[...
 
 
 @pytest.mark.parametrize("row", ["receiver-state-lifetime", "ume_state_lifetime"])
-def test_a4_a_receiver_is_forgotten_with_its_ack(run_store: Callable[..., ThreadStore], row: str) -> None:
+def test_a4_a_receiver_is_forgotten_with_its_ack(
+    run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture, row: str
+) -> None:
     of_store = {row: 30} if row.startswith("receiver") else {}
     of_client = {row: 30} if row.startswith("ume") else {}
     store = run_store("a", **SOON, **of_store)
@@ -139,10 +142,16 @@ def test_a4_a_receiver_is_forgotten_with_its_ack(run_store: Callable[..., Thread
         rcv.close()
         (kept,) = sources(store)
         until("its ack is gone", lambda: kept.receivers == [])
-        again = ctx.receiver("quotes", options={"ume_session_id": 5})
+        again = ctx.receiver("quotes", options={"ume_session_id": 5, **of_client})
         assert take(again) == b"0", "from the start"
         src.send(b"1")
         assert take(again) == b"1"
+        src.wait_stable(src.send(b"2"), timeout=SHORT)
+        again.close()
+        until("its ack is gone", lambda: kept.receivers == [])
+        lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        said = [line.partition("gone for its lifetime, ")[2] for line in lines if "(session ID 0x5) of RegID" in line]
+        assert said == ["with everything acknowledged", "without 2..2"]
         assert sources(store) == [kept], "the source stays"
 
 
