@@ -48,7 +48,6 @@ class Judge:
         is remembered."""
         self.broken = ""
         """What did not hold first."""
-        self.failed: list[tuple[Process, BaseException]] = []
         self.bytes = 0
         """Sent so far."""
         self.skips: dict[int, list[Skip]] = defaultdict(list)
@@ -190,7 +189,7 @@ class Judge:
         life.begun = True
         if rivals and not any(each.process in self.machine.closing for each in rivals):
             self.fail(f"{life.process.name} sends, and {rivals[0].process.name} lives and has sent")
-        if life.said:
+        if life.unsettled:
             self._settle(life)
 
     def closes(self, life: SourceLife) -> None:
@@ -281,14 +280,16 @@ class Judge:
         if isinstance(client_data, bytes) and client_data not in self.messages:
             self.fail(f"{client_data!r} is called stable, and was never sent")
         life.said.update(range(first, last + 1))
+        life.unsettled.update(range(first, last + 1))
         self._settle(life)
 
     def _settle(self, life: SourceLife) -> None:
         """What is called stable is held by enough stores, from now on."""
-        for number in sorted(life.said & life.marks.keys()) if not life.left else ():
+        for number in sorted(life.unsettled & life.marks.keys()) if not life.left else ():
             message = self.messages[life.marks[number]]
             if message.stable or not life.said.issuperset(range(message.first, message.last + 1)):
                 continue
+            life.unsettled.difference_update(range(message.first, message.last + 1))
             message.stable, message.kept = True, message.kept or life.careless
             holders = self.holders(message.mark, durable=not self.shape.on_reception) | message.had
             excused = self._is_outgrown(message) or self._is_done_with(message)
@@ -481,14 +482,13 @@ class Judge:
         misuse = isinstance(error, BrokenError) or (isinstance(error, holdfast.ConfigError) and not is_store)
         if misuse or not isinstance(error, (holdfast.Error, OSError)):
             raise error
-        self.failed.append((process, error))
 
     def missing(self) -> str:
         """What is still to come, now that everything is well; empty: nothing."""
         for message in self.messages.values():
             for session in range(1, self.shape.receivers + 1):
                 lacks = message.mark not in self.consumed[session] and self.is_due(message, session)
-                if lacks and not self._is_left_behind(message):
+                if lacks and not (self.shape.lists[1:] and self._is_left_behind(message)):
                     return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
         return self.told.missing()
 
@@ -496,4 +496,4 @@ class Judge:
         """The stores that have it left are too few to register with, and no later life has declared them: who
         has changed the list has left it there."""
         known = self.holders(message.mark) - message.unknown
-        return len(self.shape.lists) > 1 and not self.shape.enough(known, message.life.declared)
+        return not self.shape.enough(known, message.life.declared)

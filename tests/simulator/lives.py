@@ -28,6 +28,8 @@ class SourceLife:
         self.start: int | None = None
         self.said: set[int] = set()
         """Numbers that it has called stable."""
+        self.unsettled: set[int] = set()
+        """Of these, the ones whose messages are not yet known to be stable."""
         self.stored: set[tuple[int, int]] = set()
         """(store, number) that an event was about."""
         self.wakeups = 0

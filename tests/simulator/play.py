@@ -65,8 +65,8 @@ def _step(machine: Machine) -> bool:
         lib.sim_now_ns += IDLE_NS
     while world.failures:
         machine.failed(*world.failures.pop())
-    if machine.judge.broken:
-        raise BrokenError(machine.judge.broken)
+    if machine.judge.broken or world.logged:
+        raise BrokenError(machine.judge.broken or world.logged)
     return went
 
 

@@ -9,6 +9,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import holdfast
 from simulator.play import TROUBLE_STEPS, play
 from simulator.shape import draw
 from simulator.world import world
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["play_all", "shrunk", "story"]
 
+OWN = (holdfast.Error, OSError)
+"""What the product may run into, and say so in its log."""
 COLLECT_EACH = 20
 """Seeds between two collections: the collector runs at no other time, so it is no part of a schedule."""
 
 
 def play_all(asked: Namespace) -> int:
     """One line for each seed in which something does not hold, and one at the end."""
-    logging.disable(logging.CRITICAL)
+    _listen(_Failures(), logging.ERROR)
     gc.freeze()
     gc.disable()
     broken, begun = 0, time.process_time()
@@ -48,11 +51,30 @@ def play_all(asked: Namespace) -> int:
     return 1 if broken else 0
 
 
-class _Told(logging.Handler):
+def _listen(handler: logging.Handler, level: int) -> None:
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+class _Failures(logging.Handler):
+    """An exception that the product has logged, went on behind, and does not raise by itself: a fault of it,
+    or of the judge's in a callback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not world.over and isinstance(error, Exception) and not isinstance(error, OWN):
+            world.logged = world.logged or f"{record.getMessage()}: {error!r}"
+
+
+class _Told(_Failures):
     """What the product says is part of the story."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """As logging."""
+        super().emit(record)
         if not world.over:
             who = world.current.process.name if world.current is not None else "world"
             world.note("log", who, record.getMessage(), record.exc_info[1] if record.exc_info else "")
@@ -85,11 +107,9 @@ def shrunk(seed: int) -> tuple[Shape, int]:
 def story(seed: int, *, shrink: bool = False) -> int:
     """What happens in one seed; ``shrink``: in what is left of it."""
     gc.disable()
-    logging.disable(logging.CRITICAL)
+    _listen(_Failures(), logging.ERROR)
     shape, steps = shrunk(seed) if shrink else (draw(seed), TROUBLE_STEPS)
-    logging.disable(logging.NOTSET)
-    logging.getLogger("holdfast").addHandler(_Told())
-    logging.getLogger("holdfast").setLevel(logging.INFO)
+    _listen(_Told(), logging.INFO)
     lines: list[str] = []
     status = 0
     try:

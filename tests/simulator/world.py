@@ -152,6 +152,8 @@ class World:
         self.listeners: dict[tuple[int, int], Any] = {}
         """Sockets that listen, by device and inode of their name."""
         self.story = story
+        self.logged = ""
+        """The first exception in the product's log that nobody expects (telling.py)."""
         self.over = False
 
     def end(self) -> None:
