@@ -45,6 +45,7 @@ BESIDE = {
     "engine/native/background.py": "process/store/test_rounds.py process/store/test_hung_disk.py",
     "engine/receiver/delivery_controller.py": "process/receiver/test_recovery.py process/receiver/test_incarnations.py",
     "engine/receiver/late.py": "process/receiver/test_late.py",
+    "engine/receiver/matcher.py": "process/receiver/test_wildcard.py",
     "engine/receiver/ports.py": "process/receiver/test_recovery.py",
     "engine/receiver/receiver.py": "process/receiver/test_consumption.py process/receiver/test_wildcard.py",
     "engine/receiver/start.py": "process/receiver/test_chosen_start.py process/receiver/test_recovery.py",

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from .link import StoreLink
 
 __all__ = [
-    "Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister", "close_for_good",
-    "mark_own_lines",
+    "NOBODY", "Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister",
+    "close_for_good", "mark_own_lines",
 ]  # fmt: skip
 
 RETRY_NS = 1_000_000_000
 """Pause before a store that failed to do it is asked again."""
+NOBODY = bytes(16)
+"""No object comes with this."""
 
 
 def check_deregister(already: bool, stores: Iterable[object]) -> None:
@@ -213,15 +215,16 @@ class Forgotten(NamedTuple):
 
 
 class ReceiverDeregistration(Deregistration):
-    """Of a receiver, from the stores of one source; their links and names by store index."""
+    """Of a receiver, from the stores of one source; their links and names by store index. ``proposal``: what
+    it came with, :data:`NOBODY` where it holds nothing any more."""
 
     def __init__(
         self, uuid: bytes, topic: str, source: str, tell: Callable[[object], None], links: Sequence[StoreLink],
-        names: Sequence[str],
+        names: Sequence[str], proposal: bytes,
     ) -> None:  # fmt: skip
         super().__init__(links)
         self._uuid, self._topic, self._source, self._tell = uuid, topic, source, tell
-        self._names = names
+        self._names, self._proposal = names, proposal
         self._answers: dict[int, wire.ReceiverGranted | Forgotten] = {}
 
     def start(self, answers: Mapping[int, wire.ReceiverGranted | Forgotten]) -> None:
@@ -230,7 +233,7 @@ class ReceiverDeregistration(Deregistration):
         self.add(answers)
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
-        return wire.Deregister(request_id, "receiver", self._uuid, self._answers[store].uuid)
+        return wire.Deregister(request_id, "receiver", self._uuid, self._answers[store].uuid, proposal=self._proposal)
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
         answer = self._answers[store]

@@ -330,6 +330,9 @@ class Deregister(msgspec.Struct, tag="deregister", frozen=True):
     """Of a source: as its BEGIN named it."""
     incarnation: Number = 0
     """Of the source: a later one is not this object's to deregister."""
+    proposal: Annotated[bytes, Meta(max_length=16)] = b""
+    """Of a receiver: as it came with. What another object holds by now is not its to deregister; empty: an
+    older version says nothing of that."""
 
 
 class Deregistered(msgspec.Struct, tag="deregistered", frozen=True):

@@ -16,7 +16,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..control.deregistration import Forgotten, ReceiverDeregistration, mark_own_lines
+from ..control.deregistration import NOBODY, Forgotten, ReceiverDeregistration, mark_own_lines
 from . import finished_source
 from .delivery_controller import source_name
 from .finished_source import FinishedSource
@@ -331,7 +331,7 @@ class Finished:
         receiver = self._receiver
         names = [*found.stores, *(name for name in known if name not in found.stores)]
         links = [receiver.context.link(name) for name in names]
-        asked = ReceiverDeregistration(found.uuid, found.topic, source_name(found), receiver.tell, links, names)
+        asked = ReceiverDeregistration(found.uuid, found.topic, source_name(found), receiver.tell, links, names, NOBODY)
         self._deregistrations.append(asked)
         mark_own_lines(receiver.context.domain, found.uuid, {each.uuid for each in known.values()}, self._session_id)
         asked.start({names.index(name): each for name, each in known.items()})

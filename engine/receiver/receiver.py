@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
@@ -29,6 +28,7 @@ from .ack_window import AckWindow, ExplicitWindow
 from .delivery_controller import DeliveryController
 from .finished import Finished
 from .leaving import Leaving, unregistered
+from .matcher import matcher
 from .start import published_now
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Receiver(Gate):
         self.controllers: tuple[DeliveryController, ...] = ()
         """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it
         took."""
-        self.matches = _matcher(topic, pattern, options.pattern_type)
+        self.matches = matcher(topic, pattern, options.pattern_type)
         """Tells whether the receiver wants a topic."""
         self.chosen = chosen
         """Where the program wants it to start."""
@@ -271,13 +271,14 @@ class Receiver(Gate):
                 self._found(found)
 
     def _found(self, found: Found) -> None:
-        wanted = not (self._deregistering or (found.stores and self._claim.denied))
+        wanted = not (self.closed or self._deregistering or (found.stores and self._claim.denied))
         if wanted and found.uuid not in self._all:
             self.take(self.new_controller(found))
 
     def has_session(self, claims: bool = True) -> bool:
-        """No other receiver of its session is known to be there; it ``claims`` that."""
-        return self._claim.hold() if claims else not self._claim.denied
+        """No other receiver of its session is known to be there; it ``claims`` that. A closed one has
+        none."""
+        return not self.closed and (self._claim.hold() if claims else not self._claim.denied)
 
     def _all_said(self) -> bool:
         """Every store of the domain is linked, and has told of its sources."""
@@ -305,7 +306,8 @@ class Receiver(Gate):
                 controller.failure = error
                 self.failed(controller.topic, controller.source, error)
                 return
-        controller.start()
+        if not self.closed:  # by that callback
+            controller.start()
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
@@ -469,31 +471,20 @@ class Receiver(Gate):
         if self.context.forked:
             self.closed = True
             return
-        with self.context.turning():  # a callback that runs now ends first
+        with contextlib.ExitStack() as stack, self.context.turning():  # a callback that runs now ends first
             if self.closed:
                 return
             self.closed = True
+            stack.callback(self._let_go_all)  # also where somebody interrupts the rest
             self._claim.close()  # first: who is let in by a store when that has heard of this is not refused here
             self.acknowledge(0)
             self.context.leave(self, timeout)
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
+
+    def _let_go_all(self) -> None:
         with self.not_receiving():
             for controller in self._all.values():
                 controller.close()
         with self.context.turning():
             for controller in self._all.values():
                 self._notify_deleted(controller)
-
-
-def _matcher(topic: str | None, pattern: str | None, kind: str) -> Callable[[str], bool]:
-    """UM's wildcard receivers: a regular expression is found anywhere in a topic, a prefix at its start."""
-    if pattern is None:
-        return lambda other: other == topic
-    if kind == "prefix":
-        return lambda other: other.startswith(pattern)
-    try:
-        found = re.compile(pattern).search
-    except re.error as error:
-        hint = "a regular expression, found anywhere in a topic; or pattern_type=prefix"
-        raise ConfigError(f"pattern {pattern!r}: {error}", hint=hint) from error
-    return lambda other: found(other) is not None

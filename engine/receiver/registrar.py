@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..control import wire
 from ..control.deregistration import ReceiverDeregistration, mark_own_lines
+from ..control.link import twin_of
 from ..control.refusals import refusal_of
 from ..control.waits import Wait
 from ..events import info as callbacks
@@ -82,6 +83,9 @@ class Registrar:
         """Directories of the source's log, where a store has told of them without a registration."""
         self._waits_since_ns = 0
         """CLOCK_REALTIME; 0: it does not wait."""
+        self._left = False
+        """It has said that it leaves: it asks for nothing any more, or a store would hold what nobody lets
+        go."""
         self._names = 0
         """Grows when the source names other stores, and at the end: answers to what was asked before go
         astray."""
@@ -95,6 +99,8 @@ class Registrar:
 
     def start(self) -> None:
         """First turn: links that are up already will not say so again."""
+        if self._left:
+            return
         if not self.stores:
             self._controller.complete(reg.Complete(0, True))
             return
@@ -153,7 +159,7 @@ class Registrar:
         return self._machine.refusal(since_ns)
 
     def _act(self, actions: list[reg.Action]) -> None:
-        for action in actions:
+        for action in actions if not self._left else ():
             match action:
                 case reg.Ask(index):
                     self._ask(index)
@@ -210,8 +216,14 @@ class Registrar:
         self._register(index, store.wanted)
 
     def _register(self, index: int, wanted: int) -> None:
+        if self._left:  # in the program's callback, perhaps
+            return
         store, controller, options = self.stores[index], self._controller, self._receiver.options
         store.wanted = wanted
+        for before in [each for each in self._dropped.values() if twin_of((each.link, store.link), 1) is not None]:
+            del self._dropped[before.name]  # this store under another name: what it holds there it would refuse here
+            for link, leave in self._leaves(before):
+                link.ask(leave, lambda _: None)
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
@@ -336,7 +348,7 @@ class Registrar:
     def follow(self, sri: Sri) -> None:
         """The SRI has changed: registers again with exactly the stores that the source has registered with
         since."""
-        if self.deregistration is not None or sri.incarnation < self._incarnation:
+        if self._left or self.deregistration is not None or sri.incarnation < self._incarnation:
             return
         controller = self._controller
         names = tuple(store.name for store in self.stores)
@@ -455,25 +467,26 @@ class Registrar:
         every = [*self.stores, *self._dropped.values()]  # also those of earlier lists know it
         links, names = [store.link for store in every], [store.name for store in every]
         self.deregistration = ReceiverDeregistration(
-            self._controller.uuid, self._controller.topic, self._controller.source, self._controller.tell, links, names
-        )
+            self._controller.uuid, self._controller.topic, self._controller.source, self._controller.tell, links, names,
+            self.proposal,
+        )  # fmt: skip
         answers = {index: store.answer for index, store in enumerate(every) if store.answer is not None}
         uuids = {answer.uuid for answer in answers.values()}
         mark_own_lines(self._receiver.context.domain, self._controller.uuid, uuids, self.session_id)
         self.deregistration.start(answers)
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
-        """What to tell the stores at a clean close: also those of earlier lists, which would hold it against
-        the next receiver of its session."""
-        if self.deregistration is not None:
-            return []
-        return [
-            (store.link, wire.Leave(store.link.next_id(), "receiver", self._controller.uuid, name))
-            for store in [*self.stores, *self._dropped.values()]
-            # Also as proposed: a grant may be on its way, of another identity than the one before.
-            for name in dict.fromkeys([store.answer.uuid if store.answer else self.proposal, self.proposal])
-            if store.link.up
-        ]
+        """What to tell the stores at a clean close: also those of earlier lists, and those that were to
+        forget it and could not. They would hold it against the next receiver of its session."""
+        self._left = True
+        return [leave for store in [*self.stores, *self._dropped.values()] for leave in self._leaves(store)]
+
+    def _leaves(self, store: Registered) -> list[tuple[StoreLink, wire.Leave]]:
+        """As granted, and as proposed: a grant may be on its way, of another identity than the one before."""
+        link, answer = store.link, store.answer
+        names = dict.fromkeys([answer.uuid if answer is not None else self.proposal, self.proposal])
+        source = self._controller.uuid
+        return [(link, wire.Leave(link.next_id(), "receiver", source, name)) for name in names if link.up]
 
     def close(self) -> None:
         """Listens no more, to what was asked neither, and is not seen waiting."""

@@ -6,6 +6,7 @@ The context's thread turns it; senders call :meth:`SourceSession.refresh` when t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -248,6 +249,8 @@ class SourceSession:
         return self.machine.uuid == source
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
+        if self.closed:  # it has said that it leaves: a store would hold what nobody lets go
+            return
         announced = [action.store for action in actions if isinstance(action, reg.Announce)]
         for store in announced:  # in one record: receivers do not find a part of them
             known = self.machine.entries[store].hollow and self._versions[store]  # from an attempt that failed
@@ -299,17 +302,14 @@ class SourceSession:
             self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
             return
         machine.register = self._register.read()
+        # Without a RegID or a session ID nobody could come back for what a proxy keeps.
+        proxy = bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
-            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least, elsewhere(machine.register),
+            wanted_by(self.options), proxy, self._proposal, machine.least, elsewhere(machine.register),
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
-
-    def _wants_proxy(self, store: int) -> bool:
-        """Without a RegID or a session ID nobody could come back for what a proxy keeps (docs/semantics.md
-        J.2)."""
-        return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
 
     def _answered(self, store: int, answer: wire.Answer) -> None:
         now = time.monotonic_ns()
@@ -472,29 +472,29 @@ class SourceSession:
             self.closed = True
             self._let_send(False)
             return
-        with self.context.turning():  # a callback that runs now ends first
+        with contextlib.ExitStack() as stack, self.context.turning():  # a callback that runs now ends first
             if self.closed:
                 return
             self.closed = True
+            stack.callback(self._let_go)  # also where somebody interrupts the rest
             self._let_send(False)
             nameless.say(self.context.domain, f"source {self.machine.uuid.hex()}", None)
             self.context.leave(self, timeout, self.deregistration.asked() if self.deregistration is not None else ())
             self.refresh()
             self.deliver_events()
+
+    def _let_go(self) -> None:
         if self.handle:
             lib.hf_source_close(self.handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self.machine.was_complete:  # nothing was sent that a store has to keep
                 unlink_object(self.name)
-        # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board,
-        # too.
+        # No store keeps such an identity, so nobody comes back for it; a ring that failed left a board, too.
         if not self.stores:
             unlink_object(self.context.domain.board_name(self.machine.uuid))
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
-        """What to tell the stores at a clean close."""
-        if self.deregistration is not None:
-            return
-        for index, link in enumerate(self._links):
-            entry = self.machine.entries[index]
-            if link.up and (entry.grant is not None or entry.pending is not None):
+        """What to tell the stores at a clean close: also where nothing is held, for a grant may be on its
+        way, and where it was to be forgotten."""
+        for link in self._links:
+            if link.up:
                 yield link, wire.Leave(link.next_id(), "source", self.machine.uuid, self._proposal)

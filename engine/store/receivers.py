@@ -208,9 +208,14 @@ class ReceiverDesk:
         if source is None or receiver is None:
             return wire.Deregistered(request.id, 0)
         owner = self._clients.owner(_key(source, receiver.uuid))
-        if owner is not None and owner is not client:
-            holder = Held(owner.pid, owner.holds[_key(source, receiver.uuid)].since_ns)
-            return answers.in_use(request.id, holdings.name, receiver, "receiver", holder)
+        hold = owner.holds[_key(source, receiver.uuid)] if owner is not None else None
+        # Of the same process, too: it may have made another receiver while a full disk let this one wait.
+        if (
+            owner is not None
+            and hold is not None
+            and (owner is not client or request.proposal not in {b"", hold.proposal})
+        ):
+            return answers.in_use(request.id, holdings.name, receiver, "receiver", Held(owner.pid, hold.since_ns))
         acks.save(self._holdings)
         self.forget(source, receiver)
         if not receiver.ephemeral:  # it could not mark its line itself, perhaps: somebody had the board's turn

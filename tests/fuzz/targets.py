@@ -138,7 +138,7 @@ def seeds_wire() -> list[bytes]:
         wire.RegisterReceiver(1, UUID, "orders", 2, 3, UUID, paced=1),
         wire.ListSources(1, "", UUID),
         wire.Leave(1, "source", UUID, UUID),
-        wire.Deregister(1, "receiver", UUID, UUID, 3),
+        wire.Deregister(1, "receiver", UUID, UUID, 3, UUID),
         wire.OperatorDeregister(1, 2, 3, True, UUID),
         wire.ForgetFinished(1, [wire.Finished(UUID, 2, 3, 4)], True, True),
         wire.ForgotFinished(1, [(UUID, "why")], [UUID]),

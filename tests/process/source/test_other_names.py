@@ -12,6 +12,7 @@ import pytest
 from process.conftest import ThreadStore
 from support.changing_stores import SESSION, SHORT, options, received
 from support.receiving import until_no_ring
+from support.recorded_events import Events
 from support.workers import until
 
 import holdfast as hf
@@ -154,3 +155,26 @@ def test_a_receiver_takes_no_bound_for_a_log_of_a_store_that_is_declared_and_els
         log_paths=lambda: ["/a", "/b"], answers=lambda: [SimpleNamespace(others=each) for each in others]
     )
     assert Registrar.earlier_logs(cast("Registrar", registrar)) == {"/x": ("also-x", 11)}
+
+
+def test_a_receiver_that_lives_across_is_not_refused_by_what_it_holds_itself(
+    run_a: Callable[[str], ThreadStore],
+) -> None:
+    """Its source names the store by its port in the second life: that is another connection."""
+    run_a("a")
+    told = Events()
+    with hf.Context() as ctx:
+        rcv = ctx.receiver("quotes", options={"ume_session_id": 9}, on_event=told)
+        for stores in (["a"], [ALIAS]):
+            sent(stores)
+            for _ in range(5):
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                message.release()
+        until(
+            "it is registered with that name",
+            lambda: any(each.store == ALIAS for each in told.of("RegistrationSuccess")),
+        )
+        rcv.close()
+    with hf.Context() as ctx, ctx.receiver("quotes", options={"ume_session_id": 9}, on_event=(again := Events())):
+        again.wait("RegistrationComplete")

@@ -172,6 +172,43 @@ def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
     assert isinstance(asked(sock, request), wire.Deregistered)
 
 
+def test_a_receiver_does_not_deregister_what_another_one_of_its_process_holds_by_now(
+    store: ThreadStore, connect: Callable[[], socket.socket]
+) -> None:
+    """It had left that source, and asks again and again, since the store's disk is full."""
+    with hf.Context(session_id=5) as ctx:
+        uuid = source(ctx, 3).uuid
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    granted = asked(sock, wire.RegisterReceiver(1, uuid, "quotes", 0, 9, b"p" * 16))
+    assert isinstance(granted, wire.ReceiverGranted)
+    of_the_one_before = wire.Deregister(2, "receiver", uuid, granted.uuid, proposal=bytes(16))
+    refused = asked(sock, of_the_one_before)
+    assert isinstance(refused, wire.Refused)
+    assert refused.code == "reg_id_in_use"
+    again = asked(sock, wire.RegisterReceiver(3, uuid, "quotes", 0, 9, b"p" * 16))
+    assert isinstance(again, wire.ReceiverGranted)
+    assert again.registration_id == granted.registration_id, "it is there"
+    assert isinstance(
+        asked(sock, wire.Deregister(4, "receiver", uuid, granted.uuid, proposal=b"p" * 16)), wire.Deregistered
+    )
+
+
+@pytest.mark.parametrize("proposal", [b"", b"p" * 16], ids=["of 0.1.0", "its own"])
+def test_a_receiver_is_deregistered_by_itself(
+    store: ThreadStore, connect: Callable[[], socket.socket], proposal: bytes
+) -> None:
+    with hf.Context(session_id=5) as ctx:
+        uuid = source(ctx, 3).uuid
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    granted = asked(sock, wire.RegisterReceiver(1, uuid, "quotes", 0, 9, b"p" * 16))
+    assert isinstance(granted, wire.ReceiverGranted)
+    assert isinstance(
+        asked(sock, wire.Deregister(2, "receiver", uuid, granted.uuid, proposal=proposal)), wire.Deregistered
+    )
+
+
 @pytest.mark.parametrize(("remembered", "code"), [(BEGINS_MAX - 1, "busy"), (BEGINS_MAX, "unusable_log")])
 def test_a_store_that_was_away_for_more_starts_than_anybody_remembers_says_what_helps(
     store: ThreadStore, connect: Callable[[], socket.socket], remembered: int, code: str

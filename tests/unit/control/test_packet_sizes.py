@@ -104,7 +104,7 @@ EACH: list[Any] = [
     wire.Sources(ID, [INFO] * wire.PAGE_MAX, True, MOST),
     wire.Leave(ID, "receiver", UUID, UUID),
     wire.Left(ID),
-    wire.Deregister(ID, "receiver", UUID, UUID, MOST),
+    wire.Deregister(ID, "receiver", UUID, UUID, MOST, UUID),
     wire.Deregistered(ID, MOST),
     wire.OperatorDeregister(ID, U32, U32, True, UUID),
     wire.ForgetFinished(ID, [wire.Finished(UUID, MOST, MOST, MOST)] * wire.FINISHED_MAX, True, True),

@@ -1,0 +1,137 @@
+"""What is closed holds nothing at its stores, whatever was on its way: the next object of its session is let
+in, also in the same process, and while somebody still has the closed one."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.receiving import SHORT, options, source, until
+from support.recorded_events import Events
+from support.stalled_store import OPTIONS, Scene
+
+import holdfast as hf
+from holdfast.engine.control.link import StoreLink
+from holdfast.engine.store.receivers import ReceiverDesk
+from holdfast.engine.store.sources import SourceDesk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+READER: dict[str, Any] = {"ume_session_id": 9}
+NOBODY: dict[str, Any] = {"ume_registration_extended_function": lambda _: 4711}
+
+
+@pytest.fixture
+def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
+    """A source sends at store a."""
+    run_store("a", "disk")
+    with hf.Context(session_id=7) as made:
+        source(made, 3)
+        yield made
+
+
+def is_let_in(ctx: hf.Context, given: dict[str, Any]) -> None:
+    with ctx.receiver("quotes", options=given) as rcv:
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None
+        message.release()
+
+
+@pytest.mark.parametrize("callback", ["source_notification_function", "ume_registration_extended_function"])
+@pytest.mark.usefixtures("ctx")
+def test_a_receiver_that_is_closed_in_its_own_callback(callback: str) -> None:
+    made, closed = threading.Event(), threading.Event()
+    receivers: list[hf.Receiver] = []
+
+    def closes(_: object) -> int:
+        assert made.wait(SHORT)
+        receivers[0].close()
+        closed.set()
+        return 4711
+
+    of_session = callback == "source_notification_function"
+    given: dict[str, Any] = {**READER, callback: (closes, closes)} if of_session else {callback: closes}
+    with hf.Context() as other:  # without a session of its own
+        receivers.append(other.receiver("quotes", options=given))
+        made.set()
+        assert closed.wait(SHORT)
+        is_let_in(other, READER if of_session else NOBODY)
+
+
+@pytest.mark.parametrize("role", ["source", "receiver"])
+def test_what_a_store_could_not_forget(ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
+    """Its disk was full, and the object is closed before it has room again."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    events = Events()
+    given: dict[str, Any] = options(ume_session_id=5)
+    kept: hf.Source | hf.Receiver
+    if role == "source":
+        kept = ctx.source("others", options=given, on_event=events)
+        kept.wait_registered(SHORT)
+    else:
+        kept = ctx.receiver("quotes", options=READER, on_event=events)
+        assert kept.receive(timeout=SHORT) is not None
+    with monkeypatch.context() as patch:
+        for desk in (ReceiverDesk, SourceDesk):
+            patch.setattr(desk, "forget", full)
+        kept.deregister()
+        events.wait("RegistrationError")
+        kept.close()
+    if role == "source":
+        with ctx.source("others", options=given) as again:
+            again.wait_registered(SHORT)
+    else:
+        is_let_in(ctx, READER)
+
+
+def test_a_source_whose_grant_comes_behind_its_close(tmp_path: Path, own_domain: str) -> None:
+    with hf.Context(session_id=7) as ctx:
+        scene = Scene(tmp_path, own_domain, ctx)
+        try:
+            scene.source().close()
+            scene.stand_still()
+            src = ctx.source("others", options=OPTIONS)
+            until("it has asked", lambda: src._session.machine.entries[0].asked_ns)
+            src.close(timeout=0)
+            scene.go_on()
+            until("all is answered", lambda: not src._session._links[0]._asked)
+            with ctx.source("others", options=OPTIONS) as again:
+                again.wait_registered(SHORT)
+            src.close()
+        finally:
+            scene.store.discard()
+
+
+@pytest.mark.parametrize("role", ["source", "receiver"])
+def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
+    """A stopped store is waited for, and somebody presses Ctrl-C."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    given: dict[str, Any] = options(ume_session_id=5)
+    kept: hf.Source | hf.Receiver
+    if role == "source":
+        kept = ctx.source("others", options=given)
+        kept.wait_registered(SHORT)
+    else:
+        kept = ctx.receiver("quotes", options=READER)
+        assert kept.receive(timeout=SHORT) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreLink, "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.close()
+    if role == "source":
+        with ctx.source("others", options=given) as again:
+            again.wait_registered(SHORT)
+    else:
+        is_let_in(ctx, READER)
