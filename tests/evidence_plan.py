@@ -127,17 +127,22 @@ HARNESSES = (
         nights={"simulator": Night("{py} -m simulator --first {done} -n 50000 -j {jobs}", "seeds", 1_000_000)},
     ),
     Harness(
+        "soak", "half an hour of stores, sources and receivers under kills, stops and wipes, beside every operator's command",
+        (f"{MAKE} soak MINUTES=30 SEED=1",), {"minutes": 30, "stable messages": 200_000, "throw-away receivers": 100}, 18,
+        beside=True,
+    ),
+    Harness(  # in two halves, since each waits for its processes a third of its time
+        "torture", "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
+        ("{py} tests/torture_lab/kills.py --kills 10000",) * 2, {"kills": 20_000, "stops": 500}, beside=True,
+        nights={"kills": Night("{py} tests/torture_lab/kills.py --kills 20000", "kills", 1_000_000)},
+    ),
+    Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
         (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=80, beside=True,
     ),
     Harness(
-        "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",
-        nights={"mutants": Night("{py} -m mutants --first {done} -n 300", "mutants", 1_200)},
-    ),
-    Harness(
-        "soak", "half an hour of stores, sources and receivers under kills, stops and wipes, beside every operator's command",
-        (f"{MAKE} soak MINUTES=30 SEED=1",), {"minutes": 30, "stable messages": 200_000, "throw-away receivers": 100}, 18,
-        beside=True,
+        "lines", "bugs of one line in rules that no seed, model or torture reaches; each is noticed by its test",
+        (_pytest("lines", "tests/test_planted_lines.py", "planted_bug"),), planted=14, beside=True,
     ),
     Harness(
         "torn_images", "images of a log with any mixture of sectors since its last sync",
@@ -170,7 +175,7 @@ HARNESSES = (
     Harness(
         "histories",
         "lives of one source, with stores away, unreadable, wiped, restored, late, and the register lost or restored",
-        (_pytest("histories", "tests/model/test_histories.py", "planted_bug"),), {"histories": 38_000}, 10, beside=True,
+        (_pytest("histories", "tests/model/test_histories.py", "planted_bug"),), {"histories": 38_000}, 14, beside=True,
         nights={
             "histories": Night(
                 _pytest("histories", "tests/model/test_histories.py", "planted_bug", "long"), "histories", 1_000_000
@@ -236,10 +241,9 @@ HARNESSES = (
         ),
         planted=2,
     ),
-    Harness(  # in two halves, since each waits for its processes a third of its time
-        "torture", "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
-        ("{py} tests/torture_lab/kills.py --kills 10000",) * 2, {"kills": 20_000, "stops": 500}, beside=True,
-        nights={"kills": Night("{py} tests/torture_lab/kills.py --kills 20000", "kills", 1_000_000)},
+    Harness(
+        "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",
+        nights={"mutants": Night("{py} -m mutants --first {done} -n 300", "mutants", 1_200)},
     ),
     # A slice is `make test`, whose harnesses write no records of their own here: all of it counts as one run.
     Harness(

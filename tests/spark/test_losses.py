@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from holdfast.engine.errors import CorruptionError
 from holdfast.spark import losses as losses_module
 from holdfast.spark.errors import DataLossError
-from holdfast.spark.losses import Loss, losses_in, query_of, record, skip
+from holdfast.spark.losses import Loss, Losses, losses_in, query_of, record, skip
 from holdfast.spark.options import parse
 
 if TYPE_CHECKING:
@@ -90,3 +91,14 @@ def test_a_loss_ends_the_query_or_is_told(tmp_path: Path, caplog: pytest.LogCapt
     assert "numbers 0..9 are expired" in caplog.text
     (found,) = losses_in(tmp_path / "d")
     assert found == Loss(found.at, "", "orders", "7/11111111", 0, 9, "expired")
+
+
+def test_who_plans_tells_of_each_number_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "d").mkdir()
+    options: Any = parse({"topic": "orders", "domain": str(tmp_path / "d"), "failOnDataLoss": "false"}, "stream")
+    losses = Losses(options)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        for first, last in ((0, 9), (0, 9), (5, 14)):
+            losses.tell("q", loss(first, last), ())
+    said = [record.getMessage() for record in caplog.records]
+    assert [re.findall(r"numbers (\d+\.\.\d+)", line) for line in said] == [["0..9"], ["10..14"]]

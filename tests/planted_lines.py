@@ -1,0 +1,112 @@
+"""Bugs of one line, each with the test that must fail when it is there: rules that no seed, model or torture
+reaches. ``python -m planted_lines NAME`` plants one and runs its test; exit status 1: the test has failed, as
+it must.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from simulator.planting import Patch, plant
+
+__all__ = ["LINES", "Line"]
+
+TESTS = Path(__file__).resolve().parent
+
+
+class Line(NamedTuple):
+    """``test``: below tests/."""
+
+    patch: Patch
+    test: str
+
+
+LINES = {
+    # Who is waited for, and how often somebody is asked
+    "everybody_is_named_who_is_unknown": Line(
+        Patch("engine/rules/reports.py", "for index in unknown[:excess]]", "for index in unknown]"),
+        "unit/rules/test_reports.py::test_against_every_way_in_which_unknown_stores_may_have_come_somewhere",
+    ),
+    "a_refused_source_asks_as_often_as_before": Line(
+        Patch("engine/rules/registration.py", "min(due << min(entry.same, 16), max(due, self.interval_ns))", "due"),
+        "unit/rules/test_refusal_pace.py",
+    ),
+    "the_walk_of_a_log_is_taken_for_over": Line(
+        Patch("engine/store/sources.py", "        return walk.over(WALK_S)\n", "        return True\n"),
+        "process/store/test_hung_disk.py::test_a_store_serves_others_while_a_walk_hangs_and_then_goes_on_without_that_disk",
+    ),
+    # What counts, and who is told
+    "what_is_in_hand_is_not_consumed": Line(
+        Patch(
+            "bindings/receiver.py",
+            "            message.done()\n            if controller is not",
+            "            if controller is not",
+        ),
+        "process/receiver/test_left_loops.py::test_the_message_in_hand_is_consumed_by_the_next_request",
+    ),
+    "silence_never_counts": Line(
+        Patch("engine/rules/liveness.py", "hangs = self._silence_counts and now_ns", "hangs = False and now_ns"),
+        "unit/rules/test_liveness.py::test_where_silence_counts_a_context_that_hangs_is_tmo_alone_and_once",
+    ),
+    "a_loss_is_told_again_and_again": Line(
+        Patch("bindings/spark/losses.py", "            told.add(first, stop)\n", "            pass\n"),
+        "spark/test_losses.py",
+    ),
+    "a_session_is_held_for_ever": Line(
+        Patch(
+            "engine/receiver/registrar.py",
+            "dict.fromkeys([answer.uuid if answer is not None else self.proposal, self.proposal])",
+            "[answer.uuid if answer is not None else self.proposal]",
+        ),
+        "unit/receiver/test_leave_requests.py",
+    ),
+    "another_receiver_is_deregistered": Line(
+        Patch("engine/store/receivers.py", 'or request.proposal not in {b"", hold.proposal}', "or False"),
+        "process/store/test_clients.py::test_a_receiver_does_not_deregister_what_another_one_of_its_process_holds_by_now",
+    ),
+    # Other users of the host
+    "whose_it_is_is_not_looked_at": Line(
+        Patch("engine/memory/domain.py", "return made.st_uid == uid and (stat", "return (stat"),
+        "process/faults/test_other_users.py::test_ten_thousand_names_of_others_cost_no_opening",
+    ),
+    "directories_of_others_are_entered": Line(
+        Patch("engine/native/private_directory.py", "if found.st_uid != os.geteuid():", "if False:"),
+        "process/faults/test_other_users.py::test_another_users_directory_is_not_entered",
+    ),
+    "code_of_others_is_executed": Line(
+        Patch("engine/native/kernels.py", "            ours = _all_ours(opened)\n", "            ours = True\n"),
+        "process/faults/test_other_users.py::test_code_that_another_user_put_into_the_cache_is_not_executed",
+    ),
+    "text_is_shown_as_it_came": Line(
+        Patch(
+            "engine/printable.py",
+            "    if text.isprintable():\n        return text\n    return",
+            "    return text\n    return",
+        ),
+        "unit/test_printable.py",
+    ),
+    # Misuse
+    "any_timeout_will_do": Line(
+        Patch("engine/native/waiting.py", "    if timeout is None or (isinstance", "    if True or (isinstance"),
+        "unit/native/test_waiting.py",
+    ),
+    "a_task_writes_on_any_host": Line(
+        Patch("bindings/spark/place.py", "        if self.boot != boot_id():\n", "        if False:\n"),
+        "spark/test_place.py::test_a_writing_task_on_another_host_takes_no_row",
+    ),
+}
+
+
+def main(name: str) -> int:
+    """See the module."""
+    line = LINES[name]
+    plant(name, [line.patch])
+    quiet = ["-q", "-x", "--tb=short", "-n0", "--no-cov", "-o", "cache_dir=build/planted/pytest"]
+    return int(pytest.main([*quiet, str(TESTS / line.test)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
