@@ -151,12 +151,15 @@ def beside(pids: dict[str, int]) -> list[Row]:
     return [*rows, Row("the first over the second", ratio, "x", 1.02)]
 
 
-def command(*words: str) -> tuple[float, float, bytes]:
-    """Seconds of CPU and by the clock, and what it printed."""
+def command(*words: str, good: tuple[int, ...] = (0,)) -> tuple[float, float, bytes]:
+    """Seconds of CPU and by the clock, and what it printed. Raises ValueError where it ends with another
+    status: who fails is quick."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     line = [sys.executable, "-m", "holdfast", *words, "--domain", DOMAIN]
     done = subprocess.run(line, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in good:
+        raise ValueError(f"holdfast {words[0]} ends with {done.returncode}: {done.stderr.decode()[-500:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return cpu, time.perf_counter() - start, done.stdout
 
@@ -177,8 +180,10 @@ def looked_at(pid: int) -> list[Row]:
         Row("the store's memory", resident(pid) / 2**20, "MiB", 150),
         Row("the store's descriptors", descriptors(pid), "", 128),
     ]
-    for verb in ("stat", "doctor"):
-        cpu, seconds, _ = zip(*(command(verb) for _ in range(RUNS)), strict=True)
+    for verb, sign in (("stat", TOPIC), ("doctor", "limits")):
+        cpu, seconds, said = zip(*(command(verb, good=(0, 1)) for _ in range(RUNS)), strict=True)
+        if any(sign.encode() not in each for each in said):
+            raise ValueError(f"holdfast {verb} says nothing of {sign!r}: {said[0][-500:]!r}")
         rows.append(Row(f"holdfast {verb}", statistics.median(seconds), "s", 1))
         rows.append(Row(f"holdfast {verb}, CPU", statistics.median(cpu), "s"))
     return rows

@@ -466,7 +466,9 @@ def _orphans() -> Iterator[Finding]:
         yield Finding("orphans", ok=False, found=f"{said}, the oldest {_oldest(goes)}", remedy=remedy)
     holds = [each for each in found if each.gone and each.needs_all]
     if holds:
-        said = f"{len(holds)} rings and logs of {_domains(holds)} whose directory is gone may hold messages that nobody else has"
+        size = _mib(sum(each.bytes for each in holds))
+        said = f"{len(holds)} rings and logs of {_domains(holds)} whose directory is gone ({size}, the oldest {_oldest(holds)})"
+        said += " may hold messages that nobody else has"
         remedy = "move that same directory back (a copy is another domain), and start its stores; "
         remedy += "or give the messages up: holdfast gc --orphans --remove --all"
         yield Finding("orphans", ok=False, found=said, remedy=remedy)

@@ -3,6 +3,7 @@ code."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from support.command_line import COMMAND, SHORT, Program, one_error, run, stat, 
 from support.workers import stand_still
 
 from holdfast.cli import main
+from holdfast.engine.log.sight import state_of
 from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
@@ -94,6 +96,25 @@ def test_a_receiver_with_a_session_prints_a_message_once(store: Program) -> None
     assert run("recv", "quotes", "-e", "--session", "7") == (0, "1\n2\n3\n", "")
     assert run("recv", "quotes", "-e", "--session", "7") == (0, "", "")
     assert run("recv", "quotes", "-e", "--session", "0x8") == (0, "1\n2\n3\n", "")
+
+
+def test_a_receiver_without_a_session_leaves_nothing(
+    store: Program, start: Callable[..., Program], own_domain: str
+) -> None:
+    """Whether it ends by itself or is killed."""
+    assert run("send", "quotes", "--session", "5", stdin=b"1\n2\n")[0] == 0
+    for _ in range(3):
+        assert run("recv", "quotes", "-e")[0] == 0
+    receiver = start("recv", "quotes")
+    assert receiver.line() == "1"
+    receiver.signal(signal.SIGKILL)
+    receiver.process.wait()
+    until(lambda seen: seen["receivers"] == [])
+    with contextlib.closing(Domain(own_domain, join=False)) as place:
+        deadline = time.monotonic() + SHORT
+        while not ((state := state_of(place, "a")) and [each.receivers for each in state.sources] == [[]]):
+            assert time.monotonic() < deadline, state
+    assert not [name for name in os.listdir(place.path) if "wait" in name and os.path.getsize(place.path / name)]
 
 
 def test_a_source_with_a_session_goes_on_at_its_next_number(store: Program) -> None:

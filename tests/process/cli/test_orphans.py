@@ -194,7 +194,8 @@ def test_the_doctor_tells_of_orphans_and_the_command(shm: PrivateShm, one: Lives
     assert (goes[0], stays[0]) == (False, False)
     assert goes[1].startswith("2 things of 1 domain whose directory is gone, ")
     assert goes[2] == "holdfast gc --orphans lists them, and with --remove removes them"
-    assert stays[1].startswith("1 rings and logs of 1 domain whose directory is gone may hold messages")
+    said = r"1 rings and logs of 1 domain whose directory is gone \(\d+ MiB, the oldest of \d{4}-\d\d-\d\d .*\) may hold messages"
+    assert re.match(said, stays[1])
     assert "move that same directory back" in stays[2]
     shm.holdfast("gc", "--orphans", "--remove")
     assert orphans_at(shm) == [stays]

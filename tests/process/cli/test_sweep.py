@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.handmade_feed import Ring, Stage
 
+from holdfast.cli.gc import _tell
 from holdfast.engine.errors import ForeignOwnerError
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.log.state_file import State, StateFile
@@ -328,3 +329,16 @@ def test_an_empty_lock_file_is_a_process_that_starts_for_some_seconds(empty: Dom
 
 def test_a_domain_that_nobody_ever_joined_has_nothing_to_sweep(empty: Domain) -> None:
     assert sweep(empty) == []
+
+
+@pytest.mark.parametrize("locks", [1, 2, 1000])
+def test_many_lock_files_that_stay_are_one_line(capsys: pytest.CaptureFixture[str], locks: int) -> None:
+    kept = [Item("lock", f"/run/d/processes/{number}", 0, False, "it is new") for number in range(locks)]
+    _tell("d", [Item("board", "/dev/shm/b", 9, True, "nobody"), *kept], False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("removed board /dev/shm/b")
+    assert lines[1].startswith(
+        "kept lock /run/d/" if locks == 1 else f"kept {locks} lock files of dead processes in /run/d/"
+    )
+    assert lines[2] == "domain d: removed 1 things, 9 bytes"

@@ -40,3 +40,9 @@ def test_they_go_beside_the_other_results_of_this_kind_of_machine(
     monkeypatch.setattr(finished, "measure", lambda bench, count, recv: ROWS)
     assert finished.main(["--disk", str(tmp_path), "--recv", "--json", "-n", "7"]) == 0
     assert json.loads((tmp_path / "abacus-finished.json").read_text())["sources"] == 7
+
+
+def test_a_command_that_fails_meets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finished, "DOMAIN", "no/such/domain")
+    with pytest.raises(ValueError, match="holdfast stat ends with"):
+        finished.command("stat", good=(0, 1))
