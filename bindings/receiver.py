@@ -110,8 +110,7 @@ class Receiver(Driver):
         deadline = time.monotonic() + LEAVE_S
         while self.receiving and time.monotonic() < deadline:
             time.sleep(0.001)
-        entered = not self.receiving
-        if entered:
+        if entered := not self.receiving:
             self.receiving = True
         try:
             yield
@@ -473,14 +472,15 @@ class Receiver(Driver):
         self.context.child_closed()
 
     def _close(self, timeout: float | None) -> None:
-        super().close(timeout)
-        self._close_eventfd()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_eventfd)  # also where somebody interrupts that
+            super().close(timeout)
 
     def _close_eventfd(self) -> None:
         """A task that waits sees nothing of an eventfd that is closed: it is woken, and closes it itself."""
         with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody else meanwhile
             self.wake()
-            if self._eventfd >= 0 and not self._task_waits:
+            if self.closed and self._eventfd >= 0 and not self._task_waits:
                 os.close(self._eventfd)
                 self._eventfd = -1
 

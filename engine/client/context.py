@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from ..control.link import StoreLink
@@ -379,11 +380,13 @@ class Context:
                     asked.setdefault(link, set()).add(request.id)  # type: ignore[union-attr]
             asked.update(dict.fromkeys(awaited))  # whatever is asked there
             deadline = time.monotonic_ns() + int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
-            for link, own in asked.items():
-                link.settle(deadline - time.monotonic_ns(), time.monotonic_ns, own)
-            left: object = child  # of a receiver, its registrations are the listeners
-            for link in self._links.values():
-                link.listeners[:] = [listener for listener in link.listeners if listener is not left]
+            try:
+                for link, own in asked.items():
+                    link.settle(deadline - time.monotonic_ns(), time.monotonic_ns, own)
+            finally:  # also where somebody interrupts that
+                left: object = child  # of a receiver, its registrations are the listeners
+                for link in self._links.values():
+                    link.listeners[:] = [listener for listener in link.listeners if listener is not left]
 
     def close(self, timeout: float | None = None) -> None:
         """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns
@@ -402,16 +405,18 @@ class Context:
             self._loop.closing = True
             return
         process_role.dismiss(self)
-        with self._loop.lock:  # a callback that runs now ends first
+        with contextlib.ExitStack() as stack, self._loop.lock:  # a callback that runs now ends first
             if self._loop.closing:
                 return
             self._loop.closing = True
+            stack.callback(self._let_go)  # all of it, also where somebody interrupts a part
+            closes = [each.close for each in self._receivers] + [each.close for each in self._sources]
+            for close in reversed(closes):
+                stack.push(partial(_close_child, close, timeout))
             if self.fence is None:
                 self.liveness.close()
-        for receiver in list(self._receivers):
-            receiver.close(timeout)
-        for source in list(self._sources):
-            source.close(timeout)
+
+    def _let_go(self) -> None:
         self.wake()
         self._loop.join()
         for link in self._links.values():
@@ -460,6 +465,11 @@ class Context:
         state = "closed" if self._loop.closing else f"sources={len(self._sources)} receivers={len(self._receivers)}"
         session = f" session_id={self.session_id:#x}" if self.session_id else ""
         return printable(f"<Context {self.name} domain={self.domain.name}{session} {state}>")
+
+
+def _close_child(close: Callable[[float | None], None], timeout: float | None, interrupted: object, *_: object) -> None:
+    """Whoever interrupts one of them waits for no store any more."""
+    close(timeout if interrupted is None else 0)
 
 
 def _ignore(_: wire.Answer) -> None:

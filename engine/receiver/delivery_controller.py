@@ -126,7 +126,7 @@ class DeliveryController(Counts):
 
     def tick(self, now_ns: int) -> None:
         """Timers of the registration; what has become of the source."""
-        if self.failure is not None:
+        if self.failure is not None or self._left:
             return
         self.watch.begun = self._begun[0]
         sri = self.watch.look(now_ns)
@@ -215,7 +215,8 @@ class DeliveryController(Counts):
         except Exception as error:
             self.fail(error)
             return
-        assert self.board is not None
+        if self.board is None:  # closed, by the callback that has chosen the start
+            return
         self._void = self._begun[1]
         position = start.sequence_number if self.streaming else low if action.position is None else action.position
         self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
@@ -224,8 +225,7 @@ class DeliveryController(Counts):
         said = flags(0) if action.all_stores else flags.QUORUM
         if start.limited:
             said |= flags.RXREQMAX
-        session = self.registrar.source_session_id()
-        if session:
+        if session := self.registrar.source_session_id():
             said |= flags.SRC_SID
         self.tell(events.RegistrationComplete(self.topic, self.source, said, start.sequence_number, session))
         if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..events.receiver import RegistrationSuccessFlags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from ..control.link import StoreLink
     from .delivery_controller import DeliveryController
@@ -111,13 +111,14 @@ def _answered(waiting: set[StoreLink], link: StoreLink, _: object) -> None:
 
 def unregistered(
     every: Iterable[DeliveryController], registered: Collection[DeliveryController]
-) -> list[DeliveryController]:
-    """Sources with stores that another receiver of the session is to have. The stores are told."""
-    found = [each for each in every if each not in registered and each.found.stores and each.failure is None]
-    for controller in found:
-        for link, request in controller.leave_requests():
-            link.ask(request, lambda _: None)
-    return found
+) -> Iterator[DeliveryController]:
+    """Sources with stores that another receiver of the session is to have. The stores are told of each just
+    before the receiver lets go of it: it asks for nothing from there on."""
+    for controller in list(every):
+        if controller not in registered and controller.found.stores and controller.failure is None:
+            for link, request in controller.leave_requests():
+                link.ask(request, lambda _: None)
+            yield controller
 
 
 def may_be_left(controller: DeliveryController) -> bool:

@@ -170,6 +170,8 @@ class Receiver(Gate):
             controller.tick(now_ns)
             if controller.gone():
                 self.let_go(controller)
+        if self.closed:  # by one of its callbacks
+            return 0
         self.finished.turn(now_ns, self._all_said)
         self._leaving.turn(list(self._all.values()), now_ns)
         self._first_look(now_ns)
@@ -234,6 +236,8 @@ class Receiver(Gate):
                 self._list(link)
 
     def _list(self, link: StoreLink, after: bytes = b"", since: int | None = None, mark: int = 0) -> None:
+        if self.closed:
+            return
         if since is None:
             welcome, told = self._marks.get(link, (None, 0))
             since = told if welcome is link.welcome else 0
@@ -295,6 +299,8 @@ class Receiver(Gate):
 
     def take(self, controller: DeliveryController) -> None:
         """One more source: the program is told, and it begins."""
+        if self.closed:
+            return
         self._all[controller.uuid] = controller
         notify = self.options.source_notification_function
         if notify is not None:
@@ -306,7 +312,9 @@ class Receiver(Gate):
                 controller.failure = error
                 self.failed(controller.topic, controller.source, error)
                 return
-        if not self.closed:  # by that callback
+        if self.closed:  # by that callback
+            self._notify_deleted(controller)
+        else:
             controller.start()
 
     def _first_look(self, now_ns: int) -> None:
@@ -321,7 +329,8 @@ class Receiver(Gate):
     def let_go(self, controller: DeliveryController) -> None:
         """The source was deregistered, or is over. A thread that receives from it just now does so from what
         is left."""
-        del self._all[controller.uuid]
+        if self._all.pop(controller.uuid, None) is None:  # by a turn inside a callback
+            return
         self.past.add(controller)
         self.controllers = tuple(other for other in self.controllers if other is not controller)
         controller.close(feed_is_idle=False)

@@ -84,11 +84,9 @@ class Registrar:
         self._waits_since_ns = 0
         """CLOCK_REALTIME; 0: it does not wait."""
         self._left = False
-        """It has said that it leaves: it asks for nothing any more, or a store would hold what nobody lets
-        go."""
+        """It has said that it leaves: what a store granted now, nobody would let go. So it asks no more."""
         self._names = 0
-        """Grows when the source names other stores, and at the end: answers to what was asked before go
-        astray."""
+        """Grows when the source names other stores, and at the end: older questions have no answers then."""
 
     def _new_machine(self) -> ReceiverRegistration:
         options = self._receiver.options
@@ -184,6 +182,12 @@ class Registrar:
         """With a RegID callback the store is first asked for the source: the RegID that it holds is the
         store's to know."""
         store, controller = self.stores[index], self._controller
+        asked = {reg.Phase.ASKED, reg.Phase.ACTIVE}
+        others = [each for each, entry in zip(self.stores, self._machine.entries, strict=True) if entry.phase in asked]
+        if self._twins(store, [each for each in others if each is not store]):
+            refusal = reg.Refusal("usage", f"{store.name} is another name of one of the others")
+            self._act(self._machine.refused(index, refusal))
+            return
         if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
             if not self.session_id:
                 request = wire.ListSources(store.link.next_id(), controller.topic, source=controller.uuid)
@@ -193,6 +197,9 @@ class Registrar:
                 "topic %r: session ID %#x is in force, so no RegID is asked for", controller.topic, self.session_id
             )
         self._register(index, store.wanted or 0)
+
+    def _twins(self, store: Registered, others: Sequence[Registered]) -> list[Registered]:
+        return [each for each in others if twin_of((each.link, store.link), 1) is not None]
 
     def _listed(self, index: int, answer: wire.Answer) -> None:
         """The program's callback says what RegID to ask for."""
@@ -220,10 +227,6 @@ class Registrar:
             return
         store, controller, options = self.stores[index], self._controller, self._receiver.options
         store.wanted = wanted
-        for before in [each for each in self._dropped.values() if twin_of((each.link, store.link), 1) is not None]:
-            del self._dropped[before.name]  # this store under another name: what it holds there it would refuse here
-            for link, leave in self._leaves(before):
-                link.ask(leave, lambda _: None)
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
@@ -244,6 +247,7 @@ class Registrar:
             case wire.ReceiverGranted():
                 store = self.stores[index]
                 store.answer = answer
+                self._dropped = {name: each for name, each in self._dropped.items() if not self._twins(store, [each])}
                 if self.deregistration is not None:  # it crossed the call
                     self.deregistration.start({index: answer})
                     return
@@ -476,8 +480,7 @@ class Registrar:
         self.deregistration.start(answers)
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
-        """What to tell the stores at a clean close: also those of earlier lists, and those that were to
-        forget it and could not. They would hold it against the next receiver of its session."""
+        """What to tell the stores at a clean close: also those of earlier lists, and those that forget it."""
         self._left = True
         return [leave for store in [*self.stores, *self._dropped.values()] for leave in self._leaves(store)]
 
@@ -485,8 +488,8 @@ class Registrar:
         """As granted, and as proposed: a grant may be on its way, of another identity than the one before."""
         link, answer = store.link, store.answer
         names = dict.fromkeys([answer.uuid if answer is not None else self.proposal, self.proposal])
-        source = self._controller.uuid
-        return [(link, wire.Leave(link.next_id(), "receiver", source, name)) for name in names if link.up]
+        of = self._controller.uuid
+        return [(link, wire.Leave(link.next_id(), "receiver", of, name)) for name in names if link.up]
 
     def close(self) -> None:
         """Listens no more, to what was asked neither, and is not seen waiting."""

@@ -493,8 +493,8 @@ class SourceSession:
             unlink_object(self.context.domain.board_name(self.machine.uuid))
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
-        """What to tell the stores at a clean close: also where nothing is held, for a grant may be on its
-        way, and where it was to be forgotten."""
-        for link in self._links:
-            if link.up:
+        """What to tell the stores at a clean close: those that have granted, or are to answer, also where it
+        was to be forgotten."""
+        for link, entry in zip(self._links, self.machine.entries, strict=True):
+            if link.up and (entry.grant is not None or entry.pending is not None):
                 yield link, wire.Leave(link.next_id(), "source", self.machine.uuid, self._proposal)

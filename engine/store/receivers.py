@@ -69,8 +69,11 @@ class ReceiverDesk:
             if not old:  # nothing was granted, and nothing saved: it must not look old when it asks again
                 source.receivers.remove(receiver)
             return decision
+        for uuid in dict.fromkeys([receiver.uuid, request.identity or receiver.uuid]):
+            owner = self._clients.owner(_key(source, uuid))  # this client, or that of this store's other name
+            if owner is not None:
+                del owner.holds[_key(source, uuid)]
         if decision.adopts:
-            client.holds.pop(_key(source, receiver.uuid), None)
             receiver.uuid = request.identity
         receiver.ack, receiver.joined = decision.ack, decision.joined
         client.holds[_key(source, receiver.uuid)] = Hold(time.time_ns(), request.uuid)
@@ -144,7 +147,8 @@ class ReceiverDesk:
         owner = self._clients.owner(key)
         if owner is not None:
             hold = owner.holds[key]
-            if owner is client and request is not None and hold.proposal == request.uuid:
+            mine = client is not None and request is not None and hold.proposal == request.uuid
+            if mine and client is not None and owner.process == client.process:
                 return None
             return Held(owner.pid, hold.since_ns)
         if line is None or line.line.state != lib.HF_LINE_ACTIVE:

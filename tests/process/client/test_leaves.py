@@ -43,9 +43,16 @@ def is_let_in(ctx: hf.Context, given: dict[str, Any]) -> None:
         message.release()
 
 
-@pytest.mark.parametrize("callback", ["source_notification_function", "ume_registration_extended_function"])
+@pytest.mark.parametrize(
+    "callback",
+    [
+        "source_notification_function",
+        "ume_registration_extended_function",
+        "ume_recovery_sequence_number_info_function",
+    ],
+)
 @pytest.mark.usefixtures("ctx")
-def test_a_receiver_that_is_closed_in_its_own_callback(callback: str) -> None:
+def test_a_receiver_that_is_closed_in_its_own_callback(callback: str, caplog: pytest.LogCaptureFixture) -> None:
     made, closed = threading.Event(), threading.Event()
     receivers: list[hf.Receiver] = []
 
@@ -55,13 +62,22 @@ def test_a_receiver_that_is_closed_in_its_own_callback(callback: str) -> None:
         closed.set()
         return 4711
 
-    of_session = callback == "source_notification_function"
-    given: dict[str, Any] = {**READER, callback: (closes, closes)} if of_session else {callback: closes}
+    of_session = callback != "ume_registration_extended_function"
+    deleted: list[object] = []
+    of_pair = callback == "source_notification_function"
+    given: dict[str, Any] = {
+        callback: (closes, deleted.append) if of_pair else closes,
+        **(READER if of_session else {}),
+    }
     with hf.Context() as other:  # without a session of its own
         receivers.append(other.receiver("quotes", options=given))
         made.set()
         assert closed.wait(SHORT)
         is_let_in(other, READER if of_session else NOBODY)
+    assert [getattr(info, "source_clientd", 0) for info in deleted] == [4711] * of_pair, (
+        "what the program has made goes"
+    )
+    assert "failed in a turn" not in caplog.text
 
 
 @pytest.mark.parametrize("role", ["source", "receiver"])
@@ -135,3 +151,27 @@ def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: 
             again.wait_registered(SHORT)
     else:
         is_let_in(ctx, READER)
+
+
+def test_an_interrupted_close_of_a_context_closes_all(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_store("a", "disk")
+    pressed: list[object] = []
+
+    def interrupted(*_: object) -> None:
+        if not pressed:
+            pressed.append(1)
+            raise KeyboardInterrupt
+
+    ctx = hf.Context(session_id=7)
+    src, rcv = source(ctx, 3), ctx.receiver("quotes", options=READER)
+    assert rcv.receive(timeout=SHORT) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreLink, "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ctx.close()
+    with hf.Context(session_id=7) as again:
+        source(again, 1)
+        is_let_in(again, READER)
+    src.close()

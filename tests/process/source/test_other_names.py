@@ -157,14 +157,14 @@ def test_a_receiver_takes_no_bound_for_a_log_of_a_store_that_is_declared_and_els
     assert Registrar.earlier_logs(cast("Registrar", registrar)) == {"/x": ("also-x", 11)}
 
 
+@pytest.mark.parametrize("session", [9, 0])
 def test_a_receiver_that_lives_across_is_not_refused_by_what_it_holds_itself(
-    run_a: Callable[[str], ThreadStore],
+    run_a: Callable[[str], ThreadStore], session: int
 ) -> None:
     """Its source names the store by its port in the second life: that is another connection."""
     run_a("a")
-    told = Events()
-    with hf.Context() as ctx:
-        rcv = ctx.receiver("quotes", options={"ume_session_id": 9}, on_event=told)
+    told, given = Events(), {"ume_session_id": session}
+    with hf.Context() as ctx, ctx.receiver("quotes", options=given, on_event=told) as rcv:
         for stores in (["a"], [ALIAS]):
             sent(stores)
             for _ in range(5):
@@ -175,6 +175,11 @@ def test_a_receiver_that_lives_across_is_not_refused_by_what_it_holds_itself(
             "it is registered with that name",
             lambda: any(each.store == ALIAS for each in told.of("RegistrationSuccess")),
         )
-        rcv.close()
-    with hf.Context() as ctx, ctx.receiver("quotes", options={"ume_session_id": 9}, on_event=(again := Events())):
+        if session:
+            rcv.deregister()
+            told.wait("DeregistrationComplete")
+    assert len(told.of("DeregistrationSuccess")) == bool(session), "it is one store"
+    assert len({each.receiver_registration_id for each in told.of("RegistrationSuccess")}) == 1
+    assert not [each.text for each in told.of("RegistrationError") if "in use" in each.text]
+    with hf.Context() as ctx, ctx.receiver("quotes", options=given, on_event=(again := Events())):
         again.wait("RegistrationComplete")
