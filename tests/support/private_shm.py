@@ -1,4 +1,5 @@
-"""A mount namespace with a /dev/shm of its own: what a test removes there is nobody else's. Wants root."""
+"""A mount namespace with a /dev/shm of its own, and without the domains of whoever tests: what a test removes
+there is nobody else's. Wants root."""
 
 from __future__ import annotations
 
@@ -7,11 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from holdfast.engine.memory.domain import volatile_bases
+
 __all__ = ["PrivateShm"]
 
 SHORT = 90.0
 TESTS = Path(__file__).resolve().parents[1]
-MAKE = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm && echo made && exec sleep infinity"
+MAKE = """
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+for base; do if [ -d "$base" ]; then mount -t tmpfs -o mode=700 tmpfs "$base"; fi; done
+echo made
+exec sleep infinity
+"""
 
 
 class PrivateShm:
@@ -19,7 +27,8 @@ class PrivateShm:
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", MAKE], stdout=subprocess.PIPE
+            ["unshare", "--mount", "--propagation", "private", "sh", "-ec", MAKE, "sh", *map(str, volatile_bases())],
+            stdout=subprocess.PIPE,
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == b"made\n"

@@ -27,6 +27,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(module, "SHM_DIR", made.shm)
     monkeypatch.setattr(domain_module, "SHM_DIR", made.shm)
     monkeypatch.setenv("HOLDFAST_DIR", str(tmp_path / "base"))
+    monkeypatch.setattr(module, "volatile_bases", set)  # whoever tests here may have domains of his own
     return made
 
 
