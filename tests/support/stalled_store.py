@@ -6,16 +6,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from support.workers import Worker, stands
+from support.workers import Worker, stand_still
 
 import holdfast as hf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 E = TypeVar("E")
 SHORT = 90.0
@@ -66,10 +66,8 @@ class Scene:
 
     def stand_still(self) -> None:
         """No thread of it runs any more."""
-        self.store.send(signal.SIGSTOP)
         assert self.store.process is not None
-        tasks = Path(f"/proc/{self.store.process.pid}/task")
-        until(lambda: all(stands(task) for task in tasks.iterdir()))
+        stand_still(self.store.process.pid)
 
     def go_on(self) -> None:
         self.store.send(signal.SIGCONT)

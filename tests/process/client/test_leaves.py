@@ -36,6 +36,19 @@ def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
         yield made
 
 
+def registered(
+    ctx: hf.Context, role: str, on_event: Callable[[object], object] | None = None
+) -> hf.Source | hf.Receiver:
+    """One that its store has let in: a source, or a receiver that has a message in hand."""
+    if role == "source":
+        src = ctx.source("others", options=options(ume_session_id=5), on_event=on_event)
+        src.wait_registered(SHORT)
+        return src
+    rcv = ctx.receiver("quotes", options=READER, on_event=on_event)
+    assert rcv.receive(timeout=SHORT) is not None
+    return rcv
+
+
 def is_let_in(ctx: hf.Context, given: dict[str, Any]) -> None:
     with ctx.receiver("quotes", options=given) as rcv:
         message = rcv.receive(timeout=SHORT)
@@ -88,25 +101,14 @@ def test_what_a_store_could_not_forget(ctx: hf.Context, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     events = Events()
-    given: dict[str, Any] = options(ume_session_id=5)
-    kept: hf.Source | hf.Receiver
-    if role == "source":
-        kept = ctx.source("others", options=given, on_event=events)
-        kept.wait_registered(SHORT)
-    else:
-        kept = ctx.receiver("quotes", options=READER, on_event=events)
-        assert kept.receive(timeout=SHORT) is not None
+    kept = registered(ctx, role, events)
     with monkeypatch.context() as patch:
         for desk in (ReceiverDesk, SourceDesk):
             patch.setattr(desk, "forget", full)
         kept.deregister()
         events.wait("RegistrationError")
         kept.close()
-    if role == "source":
-        with ctx.source("others", options=given) as again:
-            again.wait_registered(SHORT)
-    else:
-        is_let_in(ctx, READER)
+    registered(ctx, role).close()
 
 
 def test_a_source_whose_grant_comes_behind_its_close(tmp_path: Path, own_domain: str) -> None:
@@ -134,23 +136,12 @@ def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    given: dict[str, Any] = options(ume_session_id=5)
-    kept: hf.Source | hf.Receiver
-    if role == "source":
-        kept = ctx.source("others", options=given)
-        kept.wait_registered(SHORT)
-    else:
-        kept = ctx.receiver("quotes", options=READER)
-        assert kept.receive(timeout=SHORT) is not None
+    kept = registered(ctx, role)
     with monkeypatch.context() as patch:
         patch.setattr(StoreLink, "settle", interrupted)
         with pytest.raises(KeyboardInterrupt):
             kept.close()
-    if role == "source":
-        with ctx.source("others", options=given) as again:
-            again.wait_registered(SHORT)
-    else:
-        is_let_in(ctx, READER)
+    registered(ctx, role).close()
 
 
 def test_an_interrupted_close_of_a_context_closes_all(

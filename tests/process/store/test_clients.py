@@ -172,16 +172,22 @@ def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
     assert isinstance(asked(sock, request), wire.Deregistered)
 
 
+def registered(store: ThreadStore, sock: socket.socket) -> tuple[bytes, wire.ReceiverGranted]:
+    """A receiver that came with the proposal ``p``; its source's uuid, and what it was granted."""
+    with hf.Context(session_id=5) as ctx:
+        uuid = source(ctx, 3).uuid
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    granted = asked(sock, wire.RegisterReceiver(1, uuid, "quotes", 0, 9, b"p" * 16))
+    assert isinstance(granted, wire.ReceiverGranted)
+    return uuid, granted
+
+
 def test_a_receiver_does_not_deregister_what_another_one_of_its_process_holds_by_now(
     store: ThreadStore, connect: Callable[[], socket.socket]
 ) -> None:
     """It had left that source, and asks again and again, since the store's disk is full."""
-    with hf.Context(session_id=5) as ctx:
-        uuid = source(ctx, 3).uuid
     sock = connect()
-    assert isinstance(asked(sock, hello(store)), wire.Welcome)
-    granted = asked(sock, wire.RegisterReceiver(1, uuid, "quotes", 0, 9, b"p" * 16))
-    assert isinstance(granted, wire.ReceiverGranted)
+    uuid, granted = registered(store, sock)
     of_the_one_before = wire.Deregister(2, "receiver", uuid, granted.uuid, proposal=bytes(16))
     refused = asked(sock, of_the_one_before)
     assert isinstance(refused, wire.Refused)
@@ -198,12 +204,8 @@ def test_a_receiver_does_not_deregister_what_another_one_of_its_process_holds_by
 def test_a_receiver_is_deregistered_by_itself(
     store: ThreadStore, connect: Callable[[], socket.socket], proposal: bytes
 ) -> None:
-    with hf.Context(session_id=5) as ctx:
-        uuid = source(ctx, 3).uuid
     sock = connect()
-    assert isinstance(asked(sock, hello(store)), wire.Welcome)
-    granted = asked(sock, wire.RegisterReceiver(1, uuid, "quotes", 0, 9, b"p" * 16))
-    assert isinstance(granted, wire.ReceiverGranted)
+    uuid, granted = registered(store, sock)
     assert isinstance(
         asked(sock, wire.Deregister(2, "receiver", uuid, granted.uuid, proposal=proposal)), wire.Deregistered
     )
