@@ -175,7 +175,7 @@ HARNESSES = (
     Harness(
         "histories",
         "lives of one source, with stores away, unreadable, wiped, restored, late, and the register lost or restored",
-        (_pytest("histories", "tests/model/test_histories.py", "planted_bug"),), {"histories": 38_000}, 14, beside=True,
+        (_pytest("histories", "tests/model/test_histories.py", "planted_bug"),), {"histories": 38_000}, 17, beside=True,
         nights={
             "histories": Night(
                 _pytest("histories", "tests/model/test_histories.py", "planted_bug", "long"), "histories", 1_000_000

@@ -41,6 +41,7 @@ class Disk:
         """What the log says of itself."""
         return LogView(tuple(self.state.begins) if self.state is not None else (), self.end)
 
-    def void(self, table: Table) -> dict[int, Kept]:
-        """What of the log does not hold by ``table``."""
-        return {number: kept for number, kept in self.log.items() if number >= void_from(table, kept.incarnation)}
+    def holding(self, table: Table) -> dict[int, Kept]:
+        """What the product takes for valid by ``table``: at a BEGIN a store keeps this, and what it lacks it
+        reads of this."""
+        return {number: kept for number, kept in self.log.items() if number < void_from(table, kept.incarnation)}

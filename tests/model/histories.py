@@ -2,15 +2,16 @@
 from backups; with a register that is lost, or restored, alone or together with a store.
 
 Run by the product: :func:`holdfast.engine.rules.election.decide`, the promises of a store's state, the BEGIN
-tables. Modelled: what a store holds, who reaches whom, who reads whose files. The judge counts copies by
-rules of its own, in :meth:`Declared.stable`, and knows each message by its content:
+tables, and what is void by them. Modelled: what a store holds, who reaches whom, who reads whose files. The
+judge counts copies and finds void records by rules of its own, in :meth:`Declared.stable` and verdicts.py,
+and knows each message by its content:
 
 * a number that was stable is given to nobody else, while any log has what it was, whether that can be read
   now or not;
 * where all copies went with wiped or restored directories, it is given again only if the decision says so;
 * what was stable only with what an excluded store has is given up, until that has learned;
 * no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the
-  end;
+  end; and who takes it keeps nothing that it makes void;
 * when every store that was ever declared has answered, or is excluded, there is a decision.
 
 The register adds to what the stores say, and takes nothing from it. So what only it knew is lost with it:
@@ -28,12 +29,12 @@ from typing import TYPE_CHECKING
 from model.declared import Register
 from model.disk import Disk, Kept
 from model.fates import Fates
-from model.verdicts import gist, makes_void, renumbers, table_of
+from model.verdicts import LostError, OnlyWrittenError, gist, makes_void, renumbers, table_of
 
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
 from holdfast.engine.rules.quorum import Groups
-from holdfast.engine.rules.reconcile import after_begin, void_from
+from holdfast.engine.rules.reconcile import after_begin
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.reports import Configuration, Seen, farthest
 from holdfast.engine.store.answers import keeps_promise
@@ -49,14 +50,6 @@ if TYPE_CHECKING:
     Question = Callable[[], tuple[election.Decision | None, dict[int, Grant]]]
 
 OURS = b"o" * 16
-
-
-class LostError(AssertionError):
-    """What the judge says."""
-
-
-class OnlyWrittenError(Exception):
-    """The register as it was written would have led to another decision: another history from here on."""
 
 
 class World(Fates):
@@ -369,11 +362,21 @@ class World(Fates):
         if found.incarnation > state.incarnation:
             state.readmit([*self.over, *disk.excluded.values()])
         table = after_begin(state.begins, found.begins, found.incarnation, found.start_sqn)
-        for number, kept in disk.void(table).items():
-            if self.stable.get(number) == kept.content and name in self._left(number):
+        holding = disk.holding(table)
+        for number, kept in disk.log.items():
+            void = makes_void(number, kept, found)
+            if (
+                (void or number not in holding)
+                and self.stable.get(number) == kept.content
+                and name in self._left(number)
+            ):
                 text = f"BEGIN{table[-1]} makes void at {name} what is stable: number {number}"
                 self.lost(text, partial(makes_void, number, kept))
-            del disk.log[number]
+            if void and number in holding:
+                raise LostError(
+                    f"BEGIN{table[-1]} makes void number {number} of {kept.incarnation}, and {name} keeps it"
+                )
+        disk.log = holding
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True
         state.take(table)
@@ -456,11 +459,10 @@ class World(Fates):
 
     def _fill(self, name: str, start: int, hidden: Collection[str]) -> None:
         disk = self.disks[name]
-        table = disk.view().begins
-        for number in range(start):
-            for other in [] if number in disk.log else [self.disks[each] for each in self.disks if each not in hidden]:
-                if number in other.log and number < void_from(table, other.log[number].incarnation):
-                    disk.log[number] = other.log[number]
+        table, found = disk.view().begins, dict[int, Kept]()
+        for other in [each for other, each in self.disks.items() if other not in hidden]:
+            found.update({number: kept for number, kept in other.holding(table).items() if number < start})
+        disk.log = {**found, **disk.log}
         disk.end = max(disk.end, start)
 
     # The end ------------------------------------------------------------------------------------------------
@@ -485,7 +487,7 @@ class World(Fates):
             left = {name: self.disks[name] for name in self._left(number)}
 
             def void(by: election.Decision, n: int = number, copies: Collection[Disk] = left.values()) -> bool:
-                return bool(copies) and all(n in disk.void(table_of(by)) for disk in copies)
+                return bool(copies) and all(makes_void(n, disk.log[n], by) for disk in copies)
 
             if void(found):
                 self.lost(

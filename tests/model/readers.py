@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.histories import LostError
+from model.verdicts import LostError
 
 from holdfast.engine.log.believed import Kept, tables_by_states
 from holdfast.engine.rules.reconcile import void_from

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ from model import histories, readers
 from model.choices import Choices, every, some, subsets
 from model.conftest import LONG
 from model.declared import Declared
-from model.histories import LostError, OnlyWrittenError, World
+from model.histories import World
 from model.readers import judge_readers
+from model.verdicts import LostError, OnlyWrittenError
 
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
 from holdfast.engine.rules.quorum import Groups
-from holdfast.engine.rules.reconcile import newest_table
+from holdfast.engine.rules.reconcile import FOR_EVER, BeginOf, newest_table, void_from
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.reports import least_impossible
 
@@ -273,6 +275,30 @@ def a_restored_register_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "answers", believing)
 
 
+def void_is(monkeypatch: pytest.MonkeyPatch, counts: Callable[[int, int, int], bool]) -> None:
+    """For all of the product; the judge has its own rule. ``counts``: whether a BEGIN makes records void, by
+    its number, by theirs, and by that of the newest one."""
+
+    def void_by(table: Sequence[BeginOf], own: int) -> int:
+        return min((start for number, start in table if counts(number, own, table[-1][0])), default=FOR_EVER)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("holdfast.engine.", "model.")) and vars(module).get("void_from") is void_from:
+            monkeypatch.setattr(module, "void_from", void_by)
+
+
+def the_newest_begin_alone_makes_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    void_is(monkeypatch, lambda number, own, newest: own < number == newest)
+
+
+def the_next_begin_makes_nothing_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    void_is(monkeypatch, lambda number, own, _: number > own + 1)
+
+
+def a_begin_makes_its_own_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    void_is(monkeypatch, lambda number, own, _: number >= own)
+
+
 @pytest.mark.parametrize(
     ("plant", "lists", "first"),
     [
@@ -284,6 +310,9 @@ def a_restored_register_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
         (promises_are_not_synced, [THREE], 3600),
         (promises_are_not_checked, [THREE], 10_800),
         (restored_is_not_noticed, [THREE], 0),
+        (the_newest_begin_alone_makes_void, [THREE], 90),
+        (the_next_begin_makes_nothing_void, [THREE], 90),
+        (a_begin_makes_its_own_void, [THREE], 0),
     ],
 )
 def test_the_histories_find_a_planted_bug(

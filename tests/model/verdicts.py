@@ -1,21 +1,30 @@
-"""What a decision does to numbers, as the judge of histories.py asks it."""
+"""What a decision does to numbers, as the judge of histories.py asks it. By a rule of its own, as for who is
+stable: nothing here is the product's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engine.rules.reconcile import Table, void_from
-
 if TYPE_CHECKING:
     from model.disk import Kept
 
     from holdfast.engine.rules import election
+    from holdfast.engine.rules.reconcile import Table
 
-__all__ = ["gist", "makes_void", "renumbers", "table_of"]
+__all__ = ["LostError", "OnlyWrittenError", "gist", "makes_void", "renumbers", "table_of"]
+
+
+class LostError(AssertionError):
+    """What the judge says."""
+
+
+class OnlyWrittenError(Exception):
+    """The register as it was written would have led to another decision: another history from here on."""
 
 
 def makes_void(number: int, kept: Kept, decision: election.Decision) -> bool:
-    return number >= void_from(table_of(decision), kept.incarnation)
+    """BEGIN(k, s) makes the records from s on of all older incarnations void (docs/design.md 13)."""
+    return any(kept.incarnation < begun and number >= start for begun, start in table_of(decision))
 
 
 def renumbers(number: int, decision: election.Decision, *, silently: bool = False) -> bool:
