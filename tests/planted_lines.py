@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 
 
 class Line(NamedTuple):
-    """``test``: below tests/."""
+    """``test``: below tests/. A patch of C: the module that has it is built anew, for this test."""
 
     patch: Patch
     test: str
@@ -37,6 +37,14 @@ LINES = {
     "the_walk_of_a_log_is_taken_for_over": Line(
         Patch("engine/store/sources.py", "        return walk.over(WALK_S)\n", "        return True\n"),
         "process/store/test_hung_disk.py::test_a_store_serves_others_while_a_walk_hangs_and_then_goes_on_without_that_disk",
+    ),
+    "a_promise_is_not_on_disk": Line(
+        Patch(
+            "engine/store/sources.py",
+            "known.incarnation, request.least):\n            holdings.save()",
+            "known.incarnation, request.least):\n            pass",
+        ),
+        "process/store/test_clients.py::test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again",
     ),
     # What counts, and who is told
     "what_is_in_hand_is_not_consumed": Line(
@@ -67,7 +75,52 @@ LINES = {
         Patch("engine/store/receivers.py", 'or request.proposal not in {b"", hold.proposal}', "or False"),
         "process/store/test_clients.py::test_a_receiver_does_not_deregister_what_another_one_of_its_process_holds_by_now",
     ),
+    # Disks that fail
+    "a_failed_write_is_noted_on_its_own_device_alone": Line(
+        Patch("csrc/log/tell.c", "(void)hf_doubt_set(log->config.doubt);", "(void)0;"),
+        "process/faults/test_failed_sync.py::test_a_log_that_fails_is_noted_off_its_device",
+    ),
+    "the_note_off_the_device_is_not_read": Line(
+        Patch("csrc/log/poison.c", "? hf_doubt_get(log->config.doubt) : 0;", "? 0 : 0;"),
+        "process/faults/test_failed_sync.py::test_a_log_that_fails_is_noted_off_its_device",
+    ),
+    "a_store_names_no_place_for_the_note": Line(
+        Patch("engine/store/repository.py", "config.doubt = self._doubt", "config.doubt = ffi.NULL"),
+        "process/faults/test_failed_sync.py::test_a_poisoned_log_is_written_once_more_at_the_next_start",
+    ),
+    "a_failed_save_is_noted_nowhere": Line(
+        Patch("engine/log/state_file.py", "                doubt.set()\n", "                pass\n"),
+        "unit/log/test_state_file.py::test_a_sync_that_failed_is_never_believed_later",
+    ),
+    "a_read_only_disk_is_an_error_like_another": Line(
+        Patch("engine/log/store_directory.py", "        if error.errno == errno.EROFS:\n", "        if False:\n"),
+        "process/store/test_read_only.py::test_a_store_whose_state_meets_a_read_only_disk_serves_what_it_has_until_it_can_be_written",
+    ),
     # Other users of the host
+    "the_core_maps_what_is_anybodys": Line(
+        Patch("csrc/base/map.c", " || file->st_uid != geteuid()", ""),
+        "process/faults/test_other_users.py::test_the_core_maps_only_what_is_ours_alone",
+    ),
+    "the_core_maps_what_is_no_file": Line(
+        Patch("csrc/base/map.c", "!S_ISREG(file->st_mode) || ", ""),
+        "process/faults/test_other_users.py::test_the_core_maps_only_what_is_ours_alone",
+    ),
+    "the_core_maps_what_has_two_names": Line(
+        Patch("csrc/base/map.c", " || file->st_nlink > 1", ""),
+        "process/faults/test_other_users.py::test_the_core_maps_only_what_is_ours_alone",
+    ),
+    "an_object_may_be_a_fifo": Line(
+        Patch(
+            "engine/native/private_directory.py",
+            "        if not stat.S_ISREG(found.st_mode):\n            raise F",
+            "        if False:\n            raise F",
+        ),
+        "process/faults/test_other_users.py::test_a_fifo_in_place_of_an_object_is_refused_at_once",
+    ),
+    "an_object_may_have_two_names": Line(
+        Patch("engine/native/private_directory.py", "        if found.st_nlink > 1:\n", "        if False:\n"),
+        "process/faults/test_other_users.py::test_an_object_with_two_names_is_refused",
+    ),
     "whose_it_is_is_not_looked_at": Line(
         Patch("engine/memory/domain.py", "return made.st_uid == uid and (stat", "return (stat"),
         "process/faults/test_other_users.py::test_ten_thousand_names_of_others_cost_no_opening",
@@ -89,6 +142,10 @@ LINES = {
         "unit/test_printable.py",
     ),
     # Misuse
+    "an_empty_message_is_false": Line(
+        Patch("csrc/python/slot.c", "{Py_nb_bool, slot_is_true},", ""),
+        "process/receiver/test_handed_out.py::test_a_loop_that_asks_whether_there_is_a_message_does_not_stop_at_an_empty_one",
+    ),
     "any_timeout_will_do": Line(
         Patch("engine/native/waiting.py", "    if timeout is None or (isinstance", "    if True or (isinstance"),
         "unit/native/test_waiting.py",
@@ -103,7 +160,7 @@ LINES = {
 def main(name: str) -> int:
     """See the module."""
     line = LINES[name]
-    plant(name, [line.patch])
+    plant(name, [line.patch], core="holdfast._core")
     quiet = ["-q", "-x", "--tb=short", "-n0", "--no-cov", "-o", "cache_dir=build/planted/pytest"]
     return int(pytest.main([*quiet, str(TESTS / line.test)]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -15,9 +16,12 @@ def test_planted_bug(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "planted_lines", name], cwd=TESTS, capture_output=True, text=True, check=False
     )
+    last = done.stdout.splitlines()[-1]
+    if os.getuid() and done.returncode == pytest.ExitCode.OK and " skipped" in last:
+        pytest.skip("its test wants root")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-3000:] + done.stderr[-1000:]
-    assert " failed" in done.stdout.splitlines()[-1]
-    assert "error" not in done.stdout.splitlines()[-1]
+    assert " failed" in last
+    assert "error" not in last
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -22,6 +22,7 @@ __all__ = ["Patch", "build", "plant", "planted_text"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build/planted"
+SIMULATED, RECEIVE = "holdfast._core_sim", "holdfast._receive"
 
 
 class Patch(NamedTuple):
@@ -77,57 +78,70 @@ class _Finder:
         return importlib.util.spec_from_loader(name, loader, origin=str(ROOT / where))
 
 
-class _CoreFinder:
-    """Finds the core that has something planted in it."""
+class _CompiledFinder:
+    """Finds the compiled module that has something planted in it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, module: str, path: Path) -> None:
+        self._module, self._path = module, path
 
     def find_spec(self, name: str, _path: object = None, _target: ModuleType | None = None) -> ModuleSpec | None:
         """As importlib."""
-        if name != "holdfast._core_sim":
+        if name != self._module:
             return None
         return importlib.util.spec_from_loader(name, ExtensionFileLoader(name, str(self._path)), origin=str(self._path))
 
 
-def plant(bug: str, patches: Sequence[Patch]) -> None:
-    """From now on what is imported has the bug. Before anything of the engine is imported."""
+def plant(bug: str, patches: Sequence[Patch], core: str = SIMULATED) -> None:
+    """From now on what is imported has the bug. Before anything of the engine is imported. ``core``: the
+    module of it that is imported."""
     sys.meta_path.insert(0, _Finder(patches))
-    if any(patch.path.endswith(".c") for patch in patches):
-        sys.meta_path.insert(0, _CoreFinder(build(bug, patches)))
+    for module, own in _of_modules(patches, core).items():
+        sys.meta_path.insert(0, _CompiledFinder(module, build(bug, own, module)))
 
 
-def _compile(source: Path, made: Path, newest: float) -> Path:
-    """The object of one of the simulated core's sources: what is there, if it is younger than ``newest``."""
+def _of_modules(patches: Sequence[Patch], core: str) -> dict[str, list[Patch]]:
+    """Those of C, by the compiled module that has the file."""
+    found = dict[str, list[Patch]]()
+    for patch in patches:
+        if patch.path.endswith(".c"):
+            found.setdefault(RECEIVE if patch.path.startswith("csrc/python/") else core, []).append(patch)
+    return found
+
+
+def _compile(module: str, source: Path, made: Path, newest: float) -> Path:
+    """The object of one of a module's sources: what is there, if it is younger than ``newest``."""
     import build_core
 
     if not made.exists() or made.stat().st_mtime <= newest:
-        flags = [*build_core.COMPILE, *build_core.SIMULATION, "-fPIC", "-w"]
+        flags = [*build_core.COMPILE, *(build_core.SIMULATION if module == SIMULATED else []), "-fPIC", "-w"]
         flags += [f"-I{path}" for path in (ROOT / "csrc", build_core.KERNEL, sysconfig.get_path("include"))]
         subprocess.run(["gcc", *flags, "-c", str(source), "-o", str(made)], check=True, capture_output=True)
     return made
 
 
-def _objects() -> list[Path]:
-    """Of the core with nothing planted, compiled once for all bugs, in folders as those of their sources."""
+def _objects(module: str) -> dict[str, Path]:
+    """Of a module with nothing planted, by source; compiled once for all bugs, in folders as those of the
+    sources."""
     import build_core
 
-    sources = build_core.sources("holdfast._core_sim")
+    sources = {path: ROOT / path for path in build_core.sources(module)}
     newest = max((ROOT / path).stat().st_mtime for path in [*sources, *build_core.headers(), "csrc/build_core.py"])
-    module = BUILT / "module.c"
-    if not module.exists() or module.stat().st_mtime <= newest:
-        with contextlib.redirect_stdout(None):  # cffi tells what it writes
-            build_core.emit("holdfast._core_sim", module)
-    wanted = {BUILT / "objects" / path.replace(".c", ".o"): ROOT / path for path in sources}
-    wanted[BUILT / "objects/module.o"] = module
-    for made in wanted:
+    folder = BUILT / "objects" / module
+    if module != RECEIVE:  # all of that is ours
+        written = sources["module.c"] = folder / "module.c"
+        if not written.exists() or written.stat().st_mtime <= newest:
+            with contextlib.redirect_stdout(None):  # cffi tells what it writes
+                build_core.emit(module, written)
+    wanted = {path: folder / path.replace(".c", ".o") for path in sources}
+    for made in wanted.values():
         made.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda made: _compile(wanted[made], made, newest), wanted))
+        made_of = pool.map(lambda path: _compile(module, sources[path], wanted[path], newest), sources)
+        return dict(zip(sources, made_of, strict=True))
 
 
-def build(bug: str, patches: Sequence[Patch]) -> Path:
-    """The simulated core with its planted files, linked with the objects of all others."""
+def build(bug: str, patches: Sequence[Patch], module: str = SIMULATED) -> Path:
+    """The module with its planted files, linked with the objects of all others."""
     sys.path.insert(0, str(ROOT / "csrc"))
     import build_core
 
@@ -135,13 +149,13 @@ def build(bug: str, patches: Sequence[Patch]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:  # several tests build at a time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        objects = _objects()
-    for path in sorted({patch.path for patch in patches if patch.path.endswith(".c")}):
+        objects = _objects(module)
+    for path in sorted({patch.path for patch in patches}):
         source = folder / Path(path).name
         source.write_text(planted_text(patches, path))
-        objects.remove(BUILT / "objects" / path.replace(".c", ".o"))
-        objects.append(_compile(source, source.with_suffix(".o"), math.inf))
-    made = folder / f"_core_sim{EXTENSION_SUFFIXES[-2]}"
-    wraps = [f"-Wl,--wrap={name}" for name in build_core.wrapped()]
-    subprocess.run(["gcc", "-shared", *map(str, objects), *wraps, "-o", str(made)], check=True, capture_output=True)
+        objects[path] = _compile(module, source, source.with_suffix(".o"), math.inf)
+    made = folder / f"{module.rpartition('.')[2]}{EXTENSION_SUFFIXES[-2]}"
+    wraps = [f"-Wl,--wrap={name}" for name in build_core.wrapped()] if module == SIMULATED else []
+    linked = [*map(str, objects.values()), *wraps, "-o", str(made)]
+    subprocess.run(["gcc", "-shared", *linked], check=True, capture_output=True)
     return made

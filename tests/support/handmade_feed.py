@@ -6,7 +6,7 @@ import os
 import secrets
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.log.reader import FOR_EVER, ONLY_DECLARED, Logs
 from holdfast.engine.log.state_file import SourceState, State, StateFile
@@ -48,7 +48,7 @@ def frames(number: int, *messages: Sequence[bytes], time_ns: int = 1) -> bytes:
 class Log:
     """A log that a test writes as a store does; memory level, so that it is published at once."""
 
-    def __init__(self, path: Path, uuid: bytes, **config: int) -> None:
+    def __init__(self, path: Path, uuid: bytes, **config: Any) -> None:
         path.mkdir(exist_ok=True)
         self.path = path
         made = ffi.new("struct hf_log_config *", {"level": lib.HF_LEVEL_MEMORY, **config})

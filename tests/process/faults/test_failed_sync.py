@@ -12,13 +12,14 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from support.handmade_feed import Log
 from support.kill_scene import Scene
 from support.silent_store import NEVER, may_fall_silent
 from support.workers import Worker, until
 
 import holdfast as hf
 from holdfast.engine.log.state_file import SourceState
-from holdfast.engine.native.core import lib
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.native.status import error_of
 from holdfast.engine.store.holdings import UnusableLogError
 
@@ -167,6 +168,41 @@ def test_a_poisoned_log_is_written_once_more_at_the_next_start(
                 assert message is not None
                 assert bytes(message.data) == b"%d" % number
         rcv.close()
+
+
+def test_a_log_that_fails_is_noted_off_its_device(tmp_path: Path) -> None:
+    """Its own head may not keep the flag: the disk that fails is that one's, too."""
+    note, path = tmp_path / "note", tmp_path / "log"
+
+    def opened() -> Log:
+        return Log(path, b"source of a test", level=lib.HF_LEVEL_DISK, doubt=ffi.new("char[]", os.fsencode(note)))
+
+    log = opened()
+    log.begin(1, 0)
+    log.plain(0, 9)
+    takes_nothing_more(path)
+    with pytest.raises(hf.Error) as failed:
+        log.plain(10, 10)
+    assert failed.value.code == "HF_POISONED"
+    lib.hf_log_close(log.handle)
+    assert note.exists()
+    with (path / "head").open("r+b") as head:
+        head.seek(POISONED_AT)
+        head.write(bytes(8))
+    before = (path / FIRST).stat().st_ino
+    lib.hf_log_close(opened().handle)
+    assert (path / FIRST).stat().st_ino != before, "it was written once more"
+    assert not note.exists()
+
+
+def takes_nothing_more(log: Path) -> None:
+    """Each descriptor of a segment that this process has is for reading from now on."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing
+            if os.readlink(f"/proc/self/fd/{name}").startswith(f"{log}/seg-"):
+                fd = os.open(f"/proc/self/fd/{name}", os.O_RDONLY)
+                os.dup2(fd, int(name), inheritable=False)
+                os.close(fd)
 
 
 def test_what_cannot_be_written_once_more_is_refused_and_says_what_to_do(

@@ -35,6 +35,7 @@ from holdfast.engine.memory.discovery import Discovery
 from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
 from holdfast.engine.memory.mapping import attach_board, attach_stream
 from holdfast.engine.native import kernels
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.native.private_directory import open_log, private_directory
 from holdfast.engine.store import log_places
 from holdfast.engine.tools import gc as sweep_module
@@ -142,6 +143,33 @@ def test_an_object_with_two_names_is_refused(domain_here: Domain) -> None:
         attach_stream(stream).close()
 
 
+@pytest.mark.parametrize("deed", ["chown", "chmod", "link", "fifo"])
+def test_the_core_maps_only_what_is_ours_alone(domain_here: Domain, deed: str) -> None:
+    """Whoever hands it the descriptor: a file of our own uid, mode 0600, with one name."""
+    with hf.Context() as ctx, ctx.source("quotes", options=OPTIONS) as src:
+        src.wait_registered(SHORT)
+        (stream,) = [item.name for item in domain_here.objects() if item.kind == "stream"]
+        path, second = SHM_DIR / stream, SHM_DIR / domain_here.stream_name(UUID, 1)
+        if deed == "chown":
+            os.chown(path, STRANGER, STRANGER)
+        elif deed == "chmod":
+            path.chmod(0o640)
+        elif deed == "link":
+            os.link(path, second)
+        else:
+            os.mkfifo(second, 0o600)
+        fd = os.open(second if deed == "fifo" else path, os.O_RDONLY | os.O_NONBLOCK)
+        made = ffi.new("struct hf_map **")
+        try:
+            assert lib.hf_map_attach(fd, lib.HF_KIND_STREAM, 0, 0, made) == lib.HF_FOREIGN
+        finally:
+            os.close(fd)
+            lib.hf_map_detach(made[0])
+            os.chown(path, 0, 0)
+            path.chmod(0o600)
+            second.unlink(missing_ok=True)
+
+
 def test_who_reads_on_after_the_name_is_gone_is_let(domain_here: Domain) -> None:
     """An object that was unlinked between its opening and its mapping has no name, and is ours."""
     with hf.Context() as ctx, ctx.source("quotes", options=OPTIONS) as src:
@@ -185,7 +213,8 @@ def test_nothing_that_another_user_puts_there_blocks_anybody(domain_here: Domain
 def test_a_fifo_in_place_of_an_object_is_refused_at_once(domain_here: Domain) -> None:
     path = SHM_DIR / domain_here.stream_name(UUID, 1)
     stranger("fifos", path)
-    os.chown(path, 0, 0)  # whoever made it: it is no object
+    os.chown(path, 0, 0)  # whoever made it, and whoever may write to it: it is no object
+    path.chmod(0o600)
     for writable in (False, True):
         with pytest.raises(hf.ForeignOwnerError):
             open_object(path.name, writable=writable)

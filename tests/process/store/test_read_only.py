@@ -3,13 +3,26 @@ is read."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from support.mounted_image import run_mounted
+from support.receiving import SHORT, take
+from support.recorded_events import Events
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.log.info_file import read_info
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+OPTIONS = {"ume_store_name": ["a"], "ring_size": 1 << 17}
 
 
 def test_a_real_disk_that_becomes_read_only_ends_no_store(tmp_path: Path) -> None:
@@ -57,3 +70,40 @@ def test_of_two_disks_the_one_that_is_read_only_is_named(tmp_path: Path) -> None
     assert run_mounted("read_only_start.py", tmp_path, "cache") == [
         "ended 0", "source True", "doctor True", "and later True", "ended 0",
     ]  # fmt: skip
+
+
+def test_a_store_whose_state_meets_a_read_only_disk_serves_what_it_has_until_it_can_be_written(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without a real disk, which wants root."""
+    store = run_store("a", "disk").store
+
+    def says_so() -> bool:
+        info = read_info(store.domain, "a")
+        return info is not None and info.read_only
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=OPTIONS) as src:
+        src.wait_registered(SHORT)
+        for number in range(5):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+    with hf.Context(session_id=2) as ctx:
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "_put", fails)
+            with (
+                ctx.source("other", options=OPTIONS) as src,
+                pytest.raises(hf.RegistrationError, match=f"{store.directory.path} cannot be written"),
+            ):
+                src.wait_registered(SHORT)
+            events = Events()
+            with ctx.receiver("quotes", on_event=events) as rcv:
+                assert take(rcv, 5) == list(range(5))
+            assert any("records nothing" in event.text for event in events.of("RegistrationError"))
+            assert store.holdings.read_only is not None
+            until("the others are told", says_so)
+        with ctx.source("other", options=OPTIONS) as src:
+            src.wait_registered(SHORT)
+        until("the others are told that it is over", lambda: not says_so())
