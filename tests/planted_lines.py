@@ -47,6 +47,10 @@ LINES = {
         "process/store/test_clients.py::test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again",
     ),
     # What counts, and who is told
+    "what_may_be_gone_is_not_told": Line(
+        Patch("engine/rules/source_registration.py", "return [*told, reg.Open(", "return [reg.Open("),
+        "process/source/test_what_may_be_gone.py",
+    ),
     "what_is_in_hand_is_not_consumed": Line(
         Patch(
             "bindings/receiver.py",
