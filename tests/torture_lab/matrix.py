@@ -53,6 +53,9 @@ IN_REPAIR = "fill."
 """A store passes them when it finds damage that another store can mend."""
 OF_MEMORY = ("drain.appended",)
 IN_VIEWS = "reader.pinned"
+OF_NAMES = "log.fsync"
+"""A store that has never run does not start where the names that lead to it may not be on disk, nor later in this
+boot (docs/design.md 20): so it is one that has run, and the names are those of a log."""
 PROGRESS = 20
 FAILED = 70
 """Exit status of a child that an error has ended (forked_workers.py)."""
@@ -213,6 +216,9 @@ class Matrix:
                     for worker in scene.workers:
                         if worker is not victim:
                             worker.start()
+                if (role, name) == ("store", OF_NAMES):
+                    victim.start().wait_ready()
+                    scene.kill(victim)
                 victim.start(f"{name}=errno:{error}@{nth}")
                 look = partial(watch, scene, victim, errors)
                 said = f"failpoint {name}"
@@ -254,7 +260,7 @@ class Matrix:
         others = [store for store in scene.stores if store is not victim]
         if victim in scene.stores and len(others) >= scene.quorum:
             until(f"{goal} is processed by the others", lambda: scene.processed >= goal, look)
-        kill_all(scene)
+        end_all(scene, look)
         stable = int(scene.source.words[2])
         held = scene.held_by_quorum()
         if held < stable:
@@ -311,6 +317,18 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
 def kill_all(scene: GroupScene) -> None:
     """One after the other, each judged."""
     for worker in scene.workers:
+        if worker.process is not None:
+            scene.kill(worker)
+
+
+def end_all(scene: GroupScene, look: Callable[[], None]) -> None:
+    """As kill_all, where some may end by themselves: ``look`` judges these."""
+    for worker in scene.workers:
+        look()
+        if worker.process is None:
+            continue
+        worker.process.send_signal(signal.SIGSTOP)  # from here on it ends no more, or has
+        look()
         if worker.process is not None:
             scene.kill(worker)
 
