@@ -54,8 +54,8 @@ IN_REPAIR = "fill."
 OF_MEMORY = ("drain.appended",)
 IN_VIEWS = "reader.pinned"
 OF_NAMES = "log.fsync"
-"""A store that has never run does not start where the names that lead to it may not be on disk, nor later in this
-boot (docs/design.md 20): so it is one that has run, and the names are those of a log."""
+"""A store that has never run does not start where the names that lead to it may not be on disk, nor later in
+this boot (docs/design.md 20): so it is one that has run, and the names are those of a log."""
 PROGRESS = 20
 FAILED = 70
 """Exit status of a child that an error has ended (forked_workers.py)."""
