@@ -225,7 +225,7 @@ HARNESSES = (
     ),
     _lab(
         "flips", "each bit of a store's state; bits of a log, mended from a peer",
-        {"bits of state": 20_000, "bits of logs": 500, "mended": 500}, 1,
+        {"bits of state": 12_000, "bits of logs": 500, "mended": 500}, 1,
         {"flips": Night("{py} -m torture_lab flips --short", "bits of logs", 10_000)},
     ),
     _lab(

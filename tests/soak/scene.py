@@ -223,7 +223,8 @@ class Scene:
         if wait.returncode == 0:
             return True
         window = actor.windows[-1]
-        early = {3, 2} if window.what in WIPES else {3}  # it starts just now; of a wiped one `gc --all` takes the name
+        # It starts just now. At first nobody knows its name; of one that was wiped `gc --all` takes it.
+        early = {3, 2} if window.what in {"start", *WIPES} else {3}
         if wait.returncode not in early or time.monotonic() - window.absent > SETTLE_S / 2:
             self._found(f"store wait {actor.name}: status {wait.returncode}: {said}")
         return False
