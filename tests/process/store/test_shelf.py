@@ -189,7 +189,9 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
         def take(*given: Any) -> list[Any]:
             before, found = len(listed), take_out(*given)
             taken.append((len(found), len(listed) - before))
-            shelf.LOOK_NS = 10**18  # where a look has closed as many as it may, the next one is due
+            # Where a look has closed as many as it may, the next one is due. A log that just looks for rings
+            # again waits for a later one.
+            shelf.LOOK_NS = 10**18 if len(found) == shelf.AT_ONCE else 10_000_000
             return found
 
         monkeypatch.setattr(domain, "objects", list_objects)
@@ -197,7 +199,8 @@ def test_a_look_lists_shared_memory_once_and_shelves_a_few(
         monkeypatch.setattr(shelf, "SOON_NS", 0)
         monkeypatch.setattr(shelf, "IDLE_NS", 0)
         shelved(store, *uuids)
-        assert [count for count, _ in taken] == [2, 2, 2, 1]
+        counts = [count for count, _ in taken]
+        assert (sum(counts), max(counts)) == (len(uuids), shelf.AT_ONCE)
         assert {on_the_drain_thread for _, on_the_drain_thread in taken} == {0}
 
 
