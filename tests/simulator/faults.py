@@ -201,6 +201,13 @@ class Faults:
         if len(self.machine.sources) < 2:
             self.machine.start_source()
 
+    def usurp(self) -> None:
+        """Another receiver of a session that has one."""
+        machine = self.machine
+        alone = [session for session in sorted(machine.receivers) if session not in machine.rivals]
+        if alone:
+            machine.start_rival(self.pick(alone))
+
     def power_cut(self) -> None:
         """Processes, shared memory and what was not synced are gone."""
         self.kill_all()
@@ -349,8 +356,8 @@ class Faults:
         """The operator mends all that is broken, and leaves one source; who is missing comes back, some later
         than others."""
         self.machine.eager, self.machine.asking = self.machine.usual, True
-        for source in self.machine.sources[1:]:
-            self.kill(source)
+        for each in [*self.machine.sources[1:], *self.machine.rivals.values()]:
+            self.kill(each)
         for process in world.processes:
             if process.alive and process.stopped:
                 process.go_on()

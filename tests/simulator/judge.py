@@ -413,6 +413,7 @@ class Judge:
         if message.last >= 0 and (message.first, message.last) != (first, last):
             self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
         life.heard[source].add(last)
+        self.told.holds(life)
         if not life.ordered:
             return
         due = life.due.get(source)

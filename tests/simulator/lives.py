@@ -85,7 +85,7 @@ class ReceiverLife:
         """The same, for good."""
         self.told_of_skip = False
         """The program was."""
-        self.deregistered = self.left = False
+        self.deregistered = self.left = self.holds = False
         self.ended_ns = 0
 
     def untold(self) -> list[int]:

@@ -32,6 +32,8 @@ class Machine:
         records.heard[:] = [self.judge.recorded_lost]
         self.stores: dict[int, Process] = {}
         self.receivers: dict[int, Process] = {}
+        self.rivals: dict[int, Process] = {}
+        """Of a session that has a receiver: another one, to be refused while the first one lives."""
         self.sources: list[Process] = []
         self.eager = self.usual = 0.02
         """Seconds between two messages of a source, on average; 0: it sends nothing. And what is usual."""
@@ -71,6 +73,11 @@ class Machine:
         run = programs.receiver
         self.receivers[session] = self._begin(f"receiver{session}", lambda process: run(self, session, process))
 
+    def start_rival(self, session: int) -> None:
+        """Another program of a session."""
+        run = programs.receiver
+        self.rivals[session] = self._begin(f"receiver{session}", lambda process: run(self, session, process))
+
     def start_receivers(self) -> None:
         """All that do not run."""
         for session in range(1, self.shape.receivers + 1):
@@ -82,7 +89,12 @@ class Machine:
         process.kill()
         self.judge.ended(process)
         self.stores = {index: each for index, each in self.stores.items() if each is not process}
-        self.receivers = {session: each for session, each in self.receivers.items() if each is not process}
+        self.rivals = {session: each for session, each in self.rivals.items() if each is not process}
+        for session, each in list(self.receivers.items()):
+            if each is process:
+                del self.receivers[session]
+                if session in self.rivals:  # who is left is its receiver
+                    self.receivers[session] = self.rivals.pop(session)
         self.sources = [each for each in self.sources if each is not process]
         self.closing.discard(process)
 

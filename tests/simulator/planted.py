@@ -297,5 +297,6 @@ STAGE = {
     "an_old_ack_goes_up_to_the_oldest": "outgrown",
     "new_at_a_store_is_new": "stranger",
     "memory_logs_are_called_after_the_store": "swap",
+    "a_session_has_two_receivers": "usurp",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -210,12 +210,25 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
             "            if not old:\n                receiver.ack = answers",
         ),
     ),
+    "a_session_has_two_receivers": (
+        Patch(
+            "engine/store/answers.py",
+            "    if holder is not None:\n        return in_use(request.id, facts.store, receiver",
+            "    if False:\n        return in_use(request.id, facts.store, receiver",
+        ),
+        Patch(
+            "engine/control/session_claim.py",
+            "        self._held, self._found_ns = holder is None, asked_ns\n",
+            "        holder = None\n        self._held, self._found_ns = True, asked_ns\n",
+        ),
+    ),
     "new_at_a_store_is_new": (
         Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False,", "timers.lifetime_ms, joined=True,"),
         Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
     ),
 }
-"""The last six are of what is left behind, and show in scenes_leaving.py.
+"""The last seven are of what is left behind, and show in scenes_leaving.py, except receivers of a session.
+Both the claim and the stores keep these apart, so only both breaks together let two of them in.
 
 What is forgotten is saved twice: when the logs are gone, a save brings the one before it to disk
 (StateFile.save). So it matters that the first one is synced only where the disk goes before that. What a

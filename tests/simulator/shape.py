@@ -43,7 +43,7 @@ FAULTS = (
 LATER_FAULTS = ("upgrade",)
 """Methods of faults.Faults. The later ones are the last dice of a shape: they turn only the seeds that have
 them."""
-LAST_FAULTS = ("swap",)
+LAST_FAULTS = ("swap", "usurp")
 """The same, each with dice of its own."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")

@@ -101,6 +101,16 @@ class Told:
         if old:
             life.knowing.add(self._shape.names.index(store))
 
+    def holds(self, life: ReceiverLife) -> None:
+        """Something has come to it. A session has one receiver at a time: another one that has had something
+        is dead by now, or was told to close."""
+        judge = self._judge
+        others = [each for each in judge.receivers if each.session == life.session and each.holds and each is not life]
+        living = [each.process for each in others if each.process.alive and each.process not in judge.machine.closing]
+        if living:
+            judge.fail(f"{life.process.name} is delivered to, and {living[0].name} of its session lives")
+        life.holds = True
+
     def parts(self, session: int) -> Parting:
         """A life of this session closes. Where enough stores have registered it, and kept their files since,
         and the others are too few to register with, its next life goes on where this one has ended."""
