@@ -11,6 +11,7 @@ from simulator import (
     plots,
     plots_more,
     plots_unseen,
+    scenes_available,
     scenes_blind,
     scenes_claims,
     scenes_leaving,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SCENERY = (scenes_blind, scenes_claims, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring)
+SCENERY = (scenes_available, scenes_blind, scenes_claims, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring)
 SOURCES = (plots, plots_unseen, plots_more, *SCENERY)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5

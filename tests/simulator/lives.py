@@ -32,6 +32,8 @@ class SourceLife:
         """Of these, the ones whose messages are not yet known to be stable."""
         self.stored: set[tuple[int, int]] = set()
         """(store, number) that an event was about."""
+        self.stores: dict[str, str] = {}
+        """What it says of its stores, when it has last sent."""
         self.wakeups = 0
         self.refused = False
         """A send has found no room, and no Wakeup has come since."""

@@ -298,5 +298,7 @@ STAGE = {
     "new_at_a_store_is_new": "stranger",
     "memory_logs_are_called_after_the_store": "swap",
     "a_session_has_two_receivers": "usurp",
+    "a_quorum_is_not_enough": "without",
+    "it_catches_up_for_ever": "absence",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -210,6 +210,16 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
             "            if not old:\n                receiver.ack = answers",
         ),
     ),
+    "it_catches_up_for_ever": (
+        Patch("engine/store/repository.py", "        self.line.say_catching_up(False)\n", "        pass\n"),
+    ),
+    "a_quorum_is_not_enough": (
+        Patch(
+            "engine/rules/quorum.py",
+            "self._among(n, registered) >= self.needed(n) for n in",
+            "self._among(n, registered) >= self._among(n, range(self.stores)) for n in",
+        ),
+    ),
     "a_session_has_two_receivers": (
         Patch(
             "engine/store/answers.py",
@@ -227,8 +237,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
         Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
     ),
 }
-"""The last seven are of what is left behind, and show in scenes_leaving.py, except receivers of a session.
-Both the claim and the stores keep these apart, so only both breaks together let two of them in.
+"""Six of the last nine are of what is left behind, and show in scenes_leaving.py. The receivers of a session
+are kept apart by the claim and by the stores: only both breaks together let two of them in.
 
 What is forgotten is saved twice: when the logs are gone, a save brings the one before it to disk
 (StateFile.save). So it matters that the first one is synced only where the disk goes before that. What a

@@ -93,6 +93,7 @@ def source(machine: Machine, process: Process) -> None:
             if life.start is None and world.calm and system.time.monotonic() - waits_since > GIVES_UP_S:
                 break  # it says for whom it waits: the next life declares that store again
             if not machine.eager:
+                life.stores = {name: store.state for name, store in made.stats().stores.items()}
                 system.time.sleep(0.02)
                 continue
             system.time.sleep(min(1.0, rng.expovariate(1 / machine.eager)))

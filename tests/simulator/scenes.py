@@ -25,6 +25,7 @@ ALONE: dict[str, Any] = {
 """One store and one receiver, and nothing else happens."""
 LIMITED = {"features": ("limits",), "flight": 16, "sends": "send", "forms": ("receive", "limited"), "unique": 0}
 SCENES: dict[str, dict[str, Any]] = {
+    "without": {**QUORUM, "features": (), "faults": (), "unique": 0},
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
     "laggard": {**QUORUM, "features": (), "unique": 0},

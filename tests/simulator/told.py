@@ -288,6 +288,9 @@ class Told:
             if life.over and life.process.alive:
                 return f"{life.process.name} was never told that it is below its flight size"
         for life in self._judge.lives:
+            if life.process.alive and (idle := self._idle(life)):
+                return f"of {life.process.name} {idle}"
+        for life in self._judge.lives:
             if (
                 life.refused
                 and life.process.alive
@@ -297,6 +300,15 @@ class Told:
             ):
                 return f"{life.process.name} was refused, and never woken"
         return ""
+
+    def _idle(self, life: SourceLife) -> str:
+        """What its stores still have to do: each that has a seat has caught up with it, and every seat is
+        taken. Empty: nothing."""
+        if life.start is None:
+            return "nothing is known"
+        states = sorted(life.stores.values())
+        busy = {name: state for name, state in life.stores.items() if state not in {"active", "idle"}}
+        return f"stores are {busy}" if busy else "" if states.count("active") >= sum(self._shape.sizes) else f"{states}"
 
     # Views --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,87 @@
+"""Scenes in which everybody is there who is needed, and somebody is not: all must go on meanwhile. See
+scenes.py and plots.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.machine import FIRST_DISK
+from simulator.native import lib
+from simulator.plots import some
+from simulator.plots_unseen import start
+from simulator.staging import settled
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from simulator.faults import Faults
+
+__all__ = ["ALL"]
+
+WITHIN_NS = 5_000_000_000
+"""Of simulated time: a registration, and what waits in it for a store that does not answer, takes some
+tenths of a second."""
+FRESH = 4
+
+
+def without(faults: Faults) -> Generator[int, None, None]:
+    """One store of three is dead, or stands still, or its disk takes nothing. What is sent becomes stable
+    and is received, also by programs that begin meanwhile."""
+    machine = faults.machine
+    yield from settled(faults)
+    away = int(world.random() * faults.shape.stores)
+    store = machine.stores[away]
+    how = world.random()
+    if how < 0.4:
+        faults.kill(store)
+    elif how < 0.8:
+        store.stop()
+    else:
+        lib.sim_devices[FIRST_DISK + away].write_errors = 1_000_000
+    name = faults.shape.names[away]
+    yield from _goes_on(faults, f"store {name} is away")
+    for again in [*machine.sources, *machine.receivers.values()]:
+        if world.random() < 0.5:
+            faults.kill(again)
+    if not machine.sources:
+        machine.start_source()
+    machine.start_receivers()
+    yield from _goes_on(faults, f"store {name} is away, and programs have begun")
+    if store.alive and not store.stopped:
+        faults.mend_disk(away)
+        faults.suspect.add(away)
+    elif store.alive:
+        store.go_on()
+    else:
+        start(faults, [away])
+    yield some(50, 300)
+
+
+def _goes_on(faults: Faults, while_: str) -> Generator[int, None, None]:
+    """Some messages more are sent, become stable, and are consumed."""
+    machine, judge = faults.machine, faults.machine.judge
+    before = set(judge.messages)
+
+    def fresh() -> list[bytes]:
+        return [mark for mark, message in judge.messages.items() if mark not in before and message.stable]
+
+    def received() -> bool:
+        new, sessions = fresh(), range(1, faults.shape.receivers + 1)
+        return len(new) >= FRESH and all(mark in judge.consumed[each] for each in sessions for mark in new[:FRESH])
+
+    yield from _reached(faults, f"{FRESH} messages are sent, stable and received while {while_}", received, fresh)
+    assert machine.sources
+
+
+def _reached(
+    faults: Faults, what: str, true: Callable[[], object], said: Callable[[], object]
+) -> Generator[int, None, None]:
+    end = int(lib.sim_now_ns) + WITHIN_NS
+    while not true():
+        if int(lib.sim_now_ns) > end:
+            faults.machine.judge.fail(f"not reached: {what}; {said()}")
+        yield some(1, 20)
+
+
+ALL = (without,)
