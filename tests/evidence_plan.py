@@ -3,8 +3,9 @@ owe.
 
 ``python -m evidence_plan`` runs what a release owes: `make evidence`, whose report (evidence_report.py)
 judges by the same plan. `make night PART=...` runs one harness of it again and again (night.py). A harness
-that fails does not stop the others. Those that keep one core busy run side by side, the longest first; the
-others want the machine.
+that fails does not stop the others. Those that keep at most one core busy run side by side, the longest
+first, one more than there are cores: the long ones wait for their processes a third of the time. The others
+want the machine.
 """
 
 from __future__ import annotations
@@ -104,8 +105,11 @@ def _litmus(name: str, what: str, least: Mapping[str, int], planted: int) -> Har
     return Harness(f"litmus_{name}", what, (run,), least, planted, nights=night)
 
 
-def _lab(name: str, what: str, least: Mapping[str, int], planted: int, night: Mapping[str, Night]) -> Harness:
-    return Harness(f"torture_{name}", what, (f"{{py}} -m torture_lab {name} --short",), least, planted, nights=night)
+def _lab(
+    name: str, what: str, least: Mapping[str, int], planted: int, night: Mapping[str, Night], *, beside: bool = False
+) -> Harness:
+    run = f"{{py}} -m torture_lab {name} --short"
+    return Harness(f"torture_{name}", what, (run,), least, planted, beside, night)
 
 
 HARNESSES = (
@@ -135,6 +139,10 @@ HARNESSES = (
         "torture", "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
         ("{py} tests/torture_lab/kills.py --kills 10000",) * 2, {"kills": 20_000, "stops": 500}, beside=True,
         nights={"kills": Night("{py} tests/torture_lab/kills.py --kills 20000", "kills", 1_000_000)},
+    ),
+    _lab(
+        "matrix", "every failpoint: killed, stopped, failing; 1, 2 and 3 stores", {"cells": 3 * 496}, 1,
+        {"cells": Night("{py} -m torture_lab matrix --short", "cells", 30_000)}, beside=True,
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
@@ -210,10 +218,6 @@ HARNESSES = (
         {"rounds": 2_000_000, "rounds with membarrier": 200_000}, 2,
     ),
     _lab(
-        "matrix", "every failpoint: killed, stopped, failing; 1, 2 and 3 stores", {"cells": 3 * 496}, 1,
-        {"cells": Night("{py} -m torture_lab matrix --short", "cells", 30_000)},
-    ),
-    _lab(
         "power", "power cuts of an ext4 image under a store", {"cuts": 150}, 1,
         {"power": Night("{py} -m torture_lab power --short", "cuts", 5_000)},
     ),
@@ -269,7 +273,7 @@ def run(harnesses: Iterable[Harness], jobs: int) -> None:
     """All of them, in the plan's order; what each found is in its record."""
     for beside, group in groupby(harnesses, key=lambda harness: harness.beside):
         lines = [line for harness in group for line in harness.commands]
-        with ThreadPoolExecutor(jobs if beside else 1) as pool:
+        with ThreadPoolExecutor(jobs + 1 if beside else 1) as pool:
             for _ in pool.map(lambda line: _do(command(line, jobs)), lines):
                 pass
 
