@@ -50,15 +50,25 @@ class Proxies:
         self.standing: set[bytes] = set()
         """Sources that this store stands in for."""
         self.ready: set[bytes] = set()
-        """Sources that it could stand in for, dead or not: the others elect among the stores that are."""
+        """Sources that it could stand in for, dead or not; the others elect among such stores. One that
+        was dead when this process first looked is not among them before its time is over: the store that
+        stands in for it would give way, and nobody would stand in until then."""
+        self._timed: set[bytes] = set()
+        """Sources that this process has seen alive, or dead for long enough."""
 
     def due(self, source: bytes, held: bool, after_ns: int, now_ns: int) -> bool:
         """It is dead, and has been for its activity timeout while this store looked: somebody is to stand
         in."""
         if held:
             self._since.pop(source, None)
-            return False
-        return now_ns - self._since.setdefault(source, now_ns) >= after_ns
+        due = not held and now_ns - self._since.setdefault(source, now_ns) >= after_ns
+        if held or due:
+            self._timed.add(source)
+        return due
+
+    def able(self, source: bytes, has: bool) -> None:
+        """``has``: it has messages of the source."""
+        (self.ready.add if has and source in self._timed else self.ready.discard)(source)
 
     def look(self, source: bytes, *, due: bool, chosen: bool) -> list[Change]:
         """``chosen``: this store is elected."""
@@ -75,6 +85,7 @@ class Proxies:
         """These are kept; every other one is forgotten, with its state."""
         self._since = {source: since for source, since in self._since.items() if source in sources}
         self.ready &= sources
+        self._timed &= sources
         gone = sorted(source for source in self.standing if source not in sources)
         self.standing.difference_update(gone)
         return [Change(source, False, "the source is forgotten") for source in gone]

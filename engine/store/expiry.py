@@ -284,7 +284,7 @@ class Expiry:
             due = self.proxies.due(source.uuid, True, after_ns, now.monotonic_ns)
         repository = self._holdings.repository(source.uuid)
         has = repository is not None and self._has_begun(source.uuid, repository.path)
-        (self.proxies.ready.add if has else self.proxies.ready.discard)(source.uuid)
+        self.proxies.able(source.uuid, has)
         chosen = due and has and elected(self._holdings.state.uuid, self._candidates(source))
         self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
 

@@ -40,6 +40,20 @@ def test_j2_a_store_that_is_not_elected_does_not_stand_in_and_gives_way() -> Non
     assert it.look(SOURCE, due=True, chosen=False) == [Change(SOURCE, False, "another store stands in")]
 
 
+def test_j2_a_store_that_starts_beside_a_dead_source_is_elected_when_its_time_is_over() -> None:
+    """Until then the one that stands in goes on."""
+    it, other = Proxies(), Proxies()
+    other.due(SOURCE, True, AFTER, 0)
+    other.able(SOURCE, True)
+    assert other.ready == {SOURCE}, "it has seen it alive"
+    for now, due in ((0, False), (AFTER - 1, False), (AFTER, True)):
+        assert it.due(SOURCE, False, AFTER, now) is due
+        it.able(SOURCE, True)
+        assert it.ready == ({SOURCE} if due else set())
+    it.able(SOURCE, False)
+    assert it.ready == set()
+
+
 def test_j2_a_source_that_is_forgotten_has_no_proxy() -> None:
     it = Proxies()
     it.due(SOURCE, False, AFTER, 0)
