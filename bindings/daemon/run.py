@@ -11,8 +11,9 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from ..engine.errors import ReadOnlyError
+from ..engine.errors import Error, ReadOnlyError
 from ..engine.native.limits import descriptors_to_the_hard_limit
+from ..engine.native.threads import start_thread
 from ..engine.store.store import Store
 from .events import ENDED, ROLL
 from .log_file import DaemonLog, local_time, utc_time
@@ -96,8 +97,13 @@ class _Stores:
             store.close()
             raise
         name = f"holdfast-{store.config.name}"
-        thread = self._running[store] = threading.Thread(target=self._serve, args=(store,), name=name)
-        thread.start()
+        thread = threading.Thread(target=self._serve, args=(store,), name=name)
+        try:
+            start_thread(thread)
+        except Error:
+            store.close()
+            raise
+        self._running[store] = thread
         return store
 
     def _serve(self, store: Store) -> None:

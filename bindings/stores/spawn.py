@@ -31,6 +31,7 @@ from ..daemon.events import EVENTS, SIGNALS, STOP
 from ..daemon.ready import decode, encode
 from ..engine.client import process_role
 from ..engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
+from ..engine.native.threads import start_thread
 from ..engine.native.waiting import check_timeout, readable
 from ..engine.options.store_config import StoreConfig, check_config
 from ..engine.options.topic_rules import TopicOptions
@@ -107,7 +108,13 @@ class StoreProcess:
         self._reader = threading.Thread(
             target=self._read, args=(output,), name=f"holdfast-output-{self.name}", daemon=True
         )
-        self._reader.start()
+        try:
+            start_thread(self._reader)
+        except Error:
+            os.close(output)
+            os.close(said)
+            self._kill()
+            raise
         self._start(config, said, timeout)
 
     def _start(self, config: Given, said: int, timeout: float | None) -> None:

@@ -19,6 +19,7 @@ from ..errors import (
     CallableStoreError,
     ClosedError,
     ConfigError,
+    Error,
     FencedError,
     ForkedHandleError,
     LimitReachedError,
@@ -125,7 +126,12 @@ class Context:
         except CallableStoreError:
             self.domain.close()
             raise
-        self._loop.start()
+        try:
+            self._loop.start()
+        except Error:
+            process_role.dismiss(self)
+            self.domain.close()
+            raise
 
     # Making things ------------------------------------------------------------------------------------------
 
@@ -243,7 +249,7 @@ class Context:
     def _work(self) -> int:
         try:
             work = self._turn()
-        except (OSError, LimitReachedError) as error:
+        except (OSError, MemoryError, LimitReachedError) as error:
             limit = named(error)
             if not isinstance(limit, LimitReachedError):
                 raise

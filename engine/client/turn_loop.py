@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..native.core import lib
 from ..native.runtime import threading, time
+from ..native.threads import start_thread
 from ..native.waiting import deadline_of
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class TurnLoop:
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{name}", daemon=True) if threaded else None
 
     def start(self) -> None:
-        """Starts the thread, if there is one."""
+        """Starts the thread, if there is one. Raises as :func:`start_thread`."""
         if self._thread is not None:
-            self._thread.start()
+            start_thread(self._thread)
 
     def join(self) -> None:
         """Waits for the thread's end, from any other one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import Error
 from ..native import private_directory
 from ..native.background import in_background
 from ..native.core import CData, ffi, lib
@@ -171,7 +172,7 @@ def _start(directory: str, paths: list[str]) -> futures.Future[None]:
         walks.running.setdefault(directory, []).append(since)
     try:
         return in_background("holdfast-walk", walk)
-    except RuntimeError:  # nothing hangs there
+    except Error:  # nothing hangs there
         over()
         raise
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..errors import ConfigError, Error
 from ..memory.domain import volatile_bases
 from ..native.runtime import Path, os, threading
+from ..native.threads import start_thread
 from ..rules.election import Register, Written
 from ..rules.quorum import INTERGROUP, INTRAGROUP, Groups
 from ..rules.reconcile import FOR_EVER
@@ -259,9 +260,14 @@ class SourceRegister:
                 failed.append(error)
 
         if self._is_free(patience_s):
-            self._busy = threading.Thread(target=run, name="holdfast-register", daemon=True)
-            self._busy.start()
-            self._is_free(patience_s)
+            busy = threading.Thread(target=run, name="holdfast-register", daemon=True)
+            try:
+                start_thread(busy)
+            except Error as error:
+                failed.append(error)
+            else:
+                self._busy = busy
+                self._is_free(patience_s)
         if done:
             self._trouble = ""
             return done[0]

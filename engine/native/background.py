@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from .runtime import futures, threading
+from .threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def in_background(name: str, work: Callable[[], _T]) -> futures.Future[_T]:
-    """What ``work()`` returns, or raises. Raises RuntimeError: no thread can be started now."""
+    """What ``work()`` returns, or raises. Raises as :func:`start_thread`: no thread can be started now."""
     future: futures.Future[_T] = futures.Future()
 
     def run() -> None:
@@ -26,5 +27,5 @@ def in_background(name: str, work: Callable[[], _T]) -> futures.Future[_T]:
         else:
             future.set_result(result)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    start_thread(threading.Thread(target=run, name=name, daemon=True))
     return future

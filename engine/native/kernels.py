@@ -77,7 +77,10 @@ def warm() -> None:
         if ready() or (_thread is not None and _thread.is_alive()):
             return
         _thread = threading.Thread(target=jit, name="holdfast-kernels", daemon=False)
-        _thread.start()
+        try:
+            _thread.start()
+        except (RuntimeError, MemoryError):  # no thread can be started now: the functions themselves do
+            _thread = None
 
 
 def wait(timeout: float | None = None) -> bool:

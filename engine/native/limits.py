@@ -25,6 +25,8 @@ __all__ = [
     "limit_error",
     "mappings",
     "named",
+    "process_name",
+    "read_text",
     "uses_of",
 ]
 
@@ -47,7 +49,7 @@ class Use(NamedTuple):
     """How much of one limit is used."""
 
     limit: str
-    """RLIMIT_NOFILE, vm.max_map_count, RLIMIT_AS or fs.file-max."""
+    """As RLIMIT_NOFILE, vm.max_map_count, RLIMIT_AS or fs.file-max."""
     whose: str
     """Process PID, or the machine."""
     used: int
@@ -69,7 +71,7 @@ def descriptors() -> Use | None:
     if most is None:
         return None
     used = _open_files("self")
-    return None if used is None else Use("RLIMIT_NOFILE", _process(os.getpid()), used, most, RAISE_FILES)
+    return None if used is None else Use("RLIMIT_NOFILE", process_name(), used, most, RAISE_FILES)
 
 
 def mappings() -> Use | None:
@@ -83,13 +85,13 @@ def uses_of(pid: int) -> list[Use]:
     limits, used = _limits_of(pid), _open_files(str(pid))
     files, addresses = limits.get("Max open files"), limits.get("Max address space")
     if files is not None and used is not None:
-        found.append(Use("RLIMIT_NOFILE", _process(pid), used, files, RAISE_FILES))
+        found.append(Use("RLIMIT_NOFILE", process_name(pid), used, files, RAISE_FILES))
     mapped = _mappings(str(pid), pid)
     if mapped is not None:
         found.append(mapped)
     size = _addresses(str(pid))
     if addresses is not None and size is not None:
-        found.append(Use("RLIMIT_AS", _process(pid), size, addresses, RAISE_ADDRESSES))
+        found.append(Use("RLIMIT_AS", process_name(pid), size, addresses, RAISE_ADDRESSES))
     return found
 
 
@@ -114,6 +116,8 @@ def limit_error(number: int, what: str = "", size: int = -1) -> LimitReachedErro
 def named(error: Exception, what: str = "", *, where: str | os.PathLike[str] = "") -> Exception:
     """``error``, or what takes its place where a limit, or a full file system, is why: whatever is raised is
     told with a name. ``where``: a path in the file system that was written to, if the error names none."""
+    if isinstance(error, (MemoryError, ImportError)):
+        return _of_python(what) or error
     if isinstance(error, Error) or not isinstance(error, OSError):
         return error
     number = error.errno if error.errno is not None else LONE.get(str(error), 0)
@@ -142,10 +146,18 @@ def descriptors_to_the_hard_limit() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def _of_python(what: str) -> LimitReachedError | None:
+    """Python gives no number where it gets no memory, or cannot open or map a module that is needed only
+    now."""
+    files = descriptors()
+    full = files is not None and files.used >= files.most
+    return limit_error(errno.ENOMEM, what) or (limit_error(errno.EMFILE, what) if full else None)
+
+
 def _reached(number: int, size: int) -> Use | None:
     if number == errno.EMFILE:
         most = _own_limit(resource.RLIMIT_NOFILE)
-        return Use("RLIMIT_NOFILE", _process(os.getpid()), most or -1, most or -1, RAISE_FILES)
+        return Use("RLIMIT_NOFILE", process_name(), most or -1, most or -1, RAISE_FILES)
     if number == errno.ENFILE:
         return _machine_files()
     if number != errno.ENOMEM:
@@ -156,18 +168,19 @@ def _reached(number: int, size: int) -> Use | None:
     most, used = _own_limit(resource.RLIMIT_AS), _addresses("self")
     if most is None or used is None or used + max(size, ADDRESSES_SPARE) < most:
         return None
-    return Use("RLIMIT_AS", _process(os.getpid()), used, most, RAISE_ADDRESSES)
+    return Use("RLIMIT_AS", process_name(), used, most, RAISE_ADDRESSES)
 
 
 def _machine_files() -> Use:
     """What root has left of the machine's table; who has no descriptor cannot read it."""
-    said = (_read("/proc/sys/fs/file-nr") or "").split()
+    said = (read_text("/proc/sys/fs/file-nr") or "").split()
     used, most = (int(said[0]), int(said[2])) if len(said) == 3 else (-1, -1)
     return Use("fs.file-max", "the machine", used, most, RAISE_MACHINE)
 
 
-def _process(pid: int) -> str:
-    return f"process {pid}"
+def process_name(pid: int = 0) -> str:
+    """How :attr:`Use.whose` names a process; 0: this one."""
+    return f"process {pid or os.getpid()}"
 
 
 def _own_limit(which: int) -> int | None:
@@ -189,27 +202,28 @@ def _mappings(who: str, pid: int) -> Use | None:
         used = Path(f"/proc/{who}/maps").read_bytes().count(b"\n")
     except OSError:
         return None
-    most = _read("/proc/sys/vm/max_map_count")
-    return Use("vm.max_map_count", _process(pid), used, int(most), RAISE_MAPPINGS) if most and used else None
+    most = read_text("/proc/sys/vm/max_map_count")
+    return Use("vm.max_map_count", process_name(pid), used, int(most), RAISE_MAPPINGS) if most and used else None
 
 
 def _addresses(who: str) -> int | None:
     """Bytes."""
-    said = _read(f"/proc/{who}/statm")
+    said = read_text(f"/proc/{who}/statm")
     return int(said.split()[0]) * os.sysconf("SC_PAGE_SIZE") if said else None
 
 
 def _limits_of(pid: int) -> dict[str, int]:
     """Name as in /proc/PID/limits -> soft limit; without those that are none."""
     found = {}
-    for line in (_read(f"/proc/{pid}/limits") or "").splitlines()[1:]:
+    for line in (read_text(f"/proc/{pid}/limits") or "").splitlines()[1:]:
         name, soft = line[:26].strip(), line[26:].split()[:1]
         if soft and soft[0].isdigit():
             found[name] = int(soft[0])
     return found
 
 
-def _read(path: str) -> str | None:
+def read_text(path: str) -> str | None:
+    """A small file of the kernel's; None: it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:

@@ -5,29 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import SharedMemoryFullError, SystemCallError
-from ..events import receiver as events
+from ..errors import SystemCallError
 from ..log.info_file import published_below
 from ..native.core import lib
-from ..native.limits import named
-from ..native.runtime import os, time
+from ..native.runtime import os
 from ..rules.start_and_gap import Start
 from .delivery_controller import DeliveryController
 
 if TYPE_CHECKING:
     from ..memory.discovery import Found
-    from ..rules.registration import Complete
     from .ports import ReceiverPort
 
 __all__ = ["AckController"]
 
-PASSES = OSError, SystemCallError, SharedMemoryFullError
-"""What keeps it from a line on the board, and not for ever. Nothing is read here, so there is time."""
 STANDS = "another process stands still while it is its turn on the board: holdfast doctor names it"
 
 
 class AckController(DeliveryController):
     """See the module. All of it under ``Context.turning``. ``read_below``: of the receiver, by source."""
+
+    passes = *DeliveryController.passes, OSError, SystemCallError
+    """Nothing is read here, so there is time."""
 
     def __init__(self, receiver: ReceiverPort, found: Found, read_below: dict[bytes, int]) -> None:
         super().__init__(receiver, found)
@@ -35,33 +33,11 @@ class AckController(DeliveryController):
         self._settled: tuple[tuple[int, tuple[int, int]], bool] = (-1, (0, 0)), False
         """Whether everything is acknowledged, and of which acknowledgement, under which BEGIN, that is
         said."""
-        self._completing: Complete | None = None
-        self.trouble = ""
-        """Why it has no line on the board although it is registered; it tries again."""
 
     @property
     def ready(self) -> bool:
         """It is registered, and its line counts."""
         return self.window is not None and self.board is not None
-
-    def complete(self, action: Complete) -> None:
-        """As DeliveryController."""
-        self._completing, before, self.trouble = action, self.trouble, ""
-        super().complete(action)
-        self._completing = None
-        if self._waiting is not None:
-            self.trouble = self.trouble or STANDS
-            if self.trouble not in {before, STANDS}:
-                self.tell(events.RegistrationError(self.topic, self.source, self.trouble, ""))
-
-    def fail(self, error: Exception) -> None:
-        """As DeliveryController. What passes is tried again after a registration interval, and told once."""
-        if self._completing is None or not isinstance(error, PASSES):
-            super().fail(error)
-            return
-        self.trouble = str(named(error, f"topic {self.topic!r}"))
-        self._waiting = self._completing
-        self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
 
     def hindrance(self) -> str:
         """What keeps it from being registered, and passes; empty: nothing that is worth a word does."""
@@ -69,6 +45,11 @@ class AckController(DeliveryController):
         if refusal is not None and not refusal.lasts and refusal.code != "unknown_source":
             return refusal.reason
         return self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """Why it has no line on the board although it is registered; it tries again."""
+        return (self._lacks.reason if self._lacks is not None else STANDS) if self._waiting is not None else ""
 
     @property
     def acked(self) -> int:

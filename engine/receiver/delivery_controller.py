@@ -7,26 +7,29 @@ receiving thread's. Registration with the source's stores is registrar.py's.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from ..errors import TurnHeldError
+from ..errors import LimitReachedError, SharedMemoryFullError, TurnHeldError
 from ..events import receiver as events
 from ..log.info_file import published_below
 from ..log.reader import FOR_EVER, Logs
-from ..memory import nameless
 from ..memory.mapping import Mapping, join_board
 from ..memory.sri import SriWatch
-from ..native.core import Counts, ffi, lib
+from ..native.core import Counts, lib
 from ..native.limits import named
-from ..native.runtime import os, threading, time
+from ..native.runtime import threading, time
 from ..options.receiver_paced import BLOCKING
 from ..printable import printable
+from ..rules import registration as reg
 from ..rules.quorum import Groups
 from ..rules.reconcile import published_end, void_from
 from ..rules.start_and_gap import Gap
 from .arrival_order import ArrivalFeed, ArrivalWindow
+from .board_name import BoardName
 from .feed import Feed
 from .late import Late
+from .line_identity import line_identity
 from .registrar import Registrar
 from .start import start_of
 
@@ -37,13 +40,14 @@ if TYPE_CHECKING:
     from ..control import wire
     from ..control.link import StoreLink
     from ..memory.discovery import Found
-    from ..rules import registration as reg
     from ..rules.start_and_gap import Start
     from .ack_window import Window
     from .feed import Listener
     from .ports import ReceiverPort
 
 __all__ = ["DeliveryController", "source_name"]
+
+_log = logging.getLogger("holdfast")
 
 
 def source_name(found: Found) -> str:
@@ -56,6 +60,8 @@ class DeliveryController(Counts):
 
     registers = True
     """Stores are to know it."""
+    passes: tuple[type[Exception], ...] = TurnHeldError, LimitReachedError, SharedMemoryFullError
+    """What keeps it from beginning, and not for ever."""
 
     def __init__(self, receiver: ReceiverPort, found: Found) -> None:
         self.receiver = receiver
@@ -99,11 +105,12 @@ class DeliveryController(Counts):
         self._left = False
         self.late = Late(self)
         self._waiting: reg.Complete | None = None
-        """Registered, without a line on the board: another process stands still while it is its turn."""
-        self._again_ns = 0
-        self._named_ns = 0
-        self._nameless = False
-        """The board that this receiver acknowledges on has lost its name."""
+        """Registered, and not begun: another process stands still while it is its turn on the board, or this
+        one has reached a limit."""
+        self._again_ns = self._tried_ns = 0
+        self._lacks: reg.Refusal | None = None
+        """What this process lacked at the last attempt to begin."""
+        self._name = BoardName(self)
 
     @property
     def ready(self) -> bool:
@@ -134,12 +141,9 @@ class DeliveryController(Counts):
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
         self.late.look()
-        if now_ns - self._named_ns >= nameless.LOOK_NS:
-            self._named_ns = now_ns
-            self._look_at_name()
+        self._name.look(now_ns)
         if self._waiting is not None and now_ns >= self._again_ns:
-            waiting, self._waiting = self._waiting, None
-            self.complete(waiting)
+            self.complete(self._waiting)
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
             self.receiver.wake()  # there is a ring to look into
@@ -153,24 +157,6 @@ class DeliveryController(Counts):
             feed.orphaned = self.watch.orphaned
             feed.newer = True
             self.receiver.wake()
-
-    def _look_at_name(self) -> None:
-        """Acks go on to whoever has this board. The source's next life has another one, which this receiver
-        is not on."""
-        gone = self.board is not None and not self.board.is_named()
-        if gone and not self._nameless and self.board is not None:
-            text = nameless.removed(self.board.name, "receiver")
-            text += ": when the source is made again, close this receiver and make it again, too"
-            self.tell(events.RegistrationError(self.topic, self.source, text, ""))
-        self._nameless = gone
-        self._say_nameless()
-
-    def _say_nameless(self) -> None:
-        note = None
-        identity = self.registrar.identity()[0].hex() if self.registrar.answers() else ""
-        if self._nameless and self.board is not None:
-            note = nameless.Nameless(self.board.name, "receiver", self.uuid.hex(), self.topic, os.getpid(), identity)
-        nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
 
     def found_again(self, found: Found) -> None:
         """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store
@@ -196,31 +182,22 @@ class DeliveryController(Counts):
         self.receiver.failed(self.topic, self.source, error)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
-        """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
-        return self.registrar.refusal(since_ns)
+        """Why a store refuses, if one does, or what this process lacks; as :meth:`Registration.refusal`."""
+        lacks = self._lacks if self._lacks is not None and self._tried_ns >= since_ns else None
+        return lacks or self.registrar.refusal(since_ns)
 
     def complete(self, action: reg.Complete) -> None:
-        """Takes a board line, decides where to start, and lets the receiving thread in."""
+        """Takes a board line, decides where to start, and lets the receiving thread in. What passes is tried
+        again."""
+        self._waiting, self._tried_ns = None, time.monotonic_ns()
         try:
-            self._join()
-            self._begun = self.known_begin()  # first: what begins meanwhile is gone back to
-            low = action.sequence_number
-            high = self._high(low)
-            start = self._start(low, high)
-        except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
-            self._waiting = action
-            self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
-            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
-            return
+            start = self._begin(action)
         except Exception as error:
-            self.fail(error)
+            self._not_begun(action, named(error, f"topic {self.topic!r}"))
             return
-        if self.board is None:  # closed, by the callback that has chosen the start
+        self._lacks = None
+        if start is None:
             return
-        self._void = self._begun[1]
-        position = start.sequence_number if self.streaming else low if action.position is None else action.position
-        self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
-        self._cover(min(position, high + 1), start.sequence_number)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
         if start.limited:
@@ -232,27 +209,46 @@ class DeliveryController(Counts):
             self.tell(events.Skipped(self.topic, self.source, self.skipped[0], self.skipped[1] - 1))
         self.tell(events.BeginOfStream(self.topic, self.source))
         self.receiver.joined(self.uuid)
+        assert self.board is not None
         self.receiver.context.joined(self.uuid, self.board, self.registrar.session_id)
 
-    def _join(self) -> None:
-        """Claims a line on the board, and says there what this receiver's acks mean."""
-        context, options = self.receiver.context, self.receiver.options
-        who = ffi.new("struct hf_identity *")
-        identity, who.registration_id = self.registrar.identity()
-        ffi.memmove(who.uuid, identity, 16)
-        name = context.name.encode()[:31]
-        ffi.memmove(who.name, name, len(name))
-        who.role, who.bell, who.session_id = lib.HF_ROLE_RECEIVER, context.bells.index, self.registrar.session_id
-        who.user_registration_id = context.options.ume_user_receiver_registration_id
-        if options.ume_allow_confirmed_delivery and options.ume_use_store:
-            who.flags |= lib.HF_LINE_CONFIRMS
-        if options.ordered_delivery == -1:
-            who.flags |= lib.HF_LINE_OUT_OF_ORDER
-        if options.ume_explicit_ack_only:
-            who.flags |= lib.HF_LINE_EXPLICIT
-        if self.registrar.ephemeral or not options.ume_use_store:  # no store is to know it
-            who.flags |= lib.HF_LINE_EPHEMERAL
+    def _begin(self, action: reg.Complete) -> Start | None:
+        """None: closed, by the callback that has chosen the start."""
+        context = self.receiver.context
+        who = line_identity(context, self.receiver.options, self.registrar)
         self.board, self.line = join_board(context.domain, self.uuid, who)
+        self._begun = self.known_begin()  # first: what begins meanwhile is gone back to
+        low = action.sequence_number
+        high = self._high(low)
+        start = self._start(low, high)
+        if self.board is None:
+            return None
+        self._void = self._begun[1]
+        position = start.sequence_number if self.streaming else low if action.position is None else action.position
+        self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
+        self._cover(min(position, high + 1), start.sequence_number)
+        return start
+
+    def _not_begun(self, action: reg.Complete, error: Exception) -> None:
+        """What a process or a file system lacks it may have again, and who holds a turn lives: it is waited
+        for."""
+        if not isinstance(error, self.passes):
+            self.fail(error)
+            return
+        if self.board is not None:
+            lib.hf_board_release(self.board.handle, self.line)
+        self.board, self.line, self.window, self.feed, self.live = None, -1, None, None, None
+        self._waiting = action
+        self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+        if isinstance(error, TurnHeldError):
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
+            return
+        code, before = getattr(error, "code", ""), self._lacks
+        self._lacks = reg.Refusal(code, str(error))
+        if before is None or before.code != code:  # the text changes with what is used
+            _log.error("%s: %s", self.source, error)
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), ""))
+            self.receiver.wake()
 
     def _open(self, start: int, live_from: int, *, skips: bool) -> None:
         """The feed and its window; in order of arrival there are two of each while there is something to
@@ -487,8 +483,8 @@ class DeliveryController(Counts):
         if self._left:
             return
         with self.acking:  # from here on nobody stores an ack: the line may be another one's soon
-            self._left, self._nameless = True, False
-        self._say_nameless()
+            self._left = True
+        self._name.close()
         self.late.close()
         self.registrar.close()
         self.watch.close()

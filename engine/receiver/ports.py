@@ -75,6 +75,9 @@ class RegistrarPort(Protocol):
     def earlier_logs(self) -> dict[str, tuple[str, int]]:
         """The source's log at stores that are declared no more."""
 
+    def identity(self) -> tuple[bytes, int]:
+        """As stores know this receiver of the source: UUID and RegID."""
+
     def answers(self) -> list[wire.ReceiverGranted]:
         """What was granted."""
 

@@ -17,11 +17,13 @@ from ..native.core import ffi, lib
 from ..native.limits import named
 from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
+from ..native.threads import start_thread
 from ..rules.halts import Halt
 from ..rules.log_sizes import COMMIT_BYTES
 from ..rules.scrub_schedule import Range
 from . import news
 from .scrub import Scrub
+from .syncers import Syncers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,9 +37,6 @@ __all__ = ["Drainer"]
 
 _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
-_Pool = futures.ThreadPoolExecutor
-"""Imported by being looked up: now, because a daemon that has become another user may not read Python's
-files."""
 
 TEND_NS = 200_000_000
 """How often streams are looked at for gone owners. A round in which nothing comes takes as long."""
@@ -80,7 +79,7 @@ class Drainer:
         self._fills = 0
         """Slices filled so far: whose turn it is."""
         self._scrub = Scrub(scrub_interval_s)
-        self._syncers = _Pool(4, thread_name_prefix="holdfast-sync")
+        self._syncers = Syncers(name)
         self._halts: dict[bytes, Halt] = {}
         self._turn_ns = 0
         self.on_crash: Callable[[], None] = lambda: None
@@ -91,14 +90,14 @@ class Drainer:
 
     def start(self) -> None:
         """Goes on with the streams that are there, and starts both threads. Where that fails, it is tried
-        again (_tend_one)."""
+        again (_tend_one). Raises as :func:`start_thread`; :meth:`stop` it then."""
         for repo in self.repositories.values():
             try:
                 repo.resume()
             except (Error, OSError) as error:
                 self.say(repo.source, error)
-        self._thread.start()
-        self._helper.start()
+        start_thread(self._thread)
+        start_thread(self._helper)
 
     def stop(self) -> None:
         """Ends a last round, closes the repositories (which syncs them), and ends both threads, if they were
@@ -110,8 +109,9 @@ class Drainer:
             self._wake()
             self._spare_wanted.set()
             self._thread.join()
-            self._helper.join()
-        self._syncers.shutdown()
+            if self._helper.ident is not None:
+                self._helper.join()
+        self._syncers.close()
 
     def thread_ids(self) -> tuple[int, int]:
         """Native ids of the drain and the helper thread, which run."""

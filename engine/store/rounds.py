@@ -124,7 +124,7 @@ class Rounds:
         if logs:
             try:
                 self._looked = in_background("holdfast-round", partial(_look_at, logs))
-            except RuntimeError as error:  # no thread can be started now
+            except Error as error:  # no thread can be started now
                 _log.debug("store %s: its round waits: %s", self._holdings.name, error)
                 return
         for _ in uuids:
@@ -189,7 +189,7 @@ def _reached(peers: Iterable[str]) -> bool:
     """The disks of these logs answer, or are known not to: whoever looks at the logs does not hang."""
     try:
         return Walk(peers).over(WALK_S)
-    except (RuntimeError, MemoryError):  # no thread can be started now
+    except Error:  # no thread can be started now
         return False
 
 

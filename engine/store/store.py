@@ -359,7 +359,7 @@ class Store:
         except TurnHeldError as error:
             text = f"at store {self.config.name} {error.args[0]}; {error.hint}"
             answer = wire.Refused(request.id, _code(request, "failed"), text, error.pid)
-        except (Error, OSError) as error:
+        except (Error, OSError, MemoryError) as error:
             limit = named(error)
             if isinstance(limit, LimitReachedError) and self._admission.wait(client, request, time.monotonic_ns()):
                 return
@@ -369,14 +369,15 @@ class Store:
         if answer is not None:
             self._clients.send(client, answer)
 
-    def _failed(self, request_id: int, request: wire.Request, error: Error | OSError) -> wire.Refused:
+    def _failed(self, request_id: int, request: wire.Request, error: Error | OSError | MemoryError) -> wire.Refused:
         if getattr(error, "errno", 0) == errno.EROFS:
             error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
             return wire.Refused(request_id, _code(request, "read_only"), text)
         limit = named(error, where=self.directory.path)
-        text = f"store {self.config.name} failed to do this: {limit}"
+        said = str(limit) or type(limit).__name__
+        text = f"store {self.config.name} failed to do this: {said}"
         which = limit.limit if isinstance(limit, LimitReachedError) else "no room" if no_room(limit) else ""
         if not which:
             _log.exception("request %s failed", type(request).__name__)

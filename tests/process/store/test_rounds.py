@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -268,7 +269,7 @@ def test_a_round_waits_where_no_thread_can_be_started(
 
     def refuse(thread: str, _: object) -> None:
         tried.append(thread)
-        raise RuntimeError("can't start new thread")
+        raise hf.SystemCallError("no thread can be started", errno.EAGAIN, "EAGAIN")
 
     with monkeypatch.context() as full:
         full.setattr(rounds, "in_background", refuse)

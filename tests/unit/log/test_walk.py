@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast as hf
 from holdfast.engine.log import end
 from holdfast.engine.native.runtime import threading
 
@@ -21,7 +22,7 @@ def test_a_walk_that_cannot_be_started_leaves_no_disk_stuck(tmp_path: Path, monk
 
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(hf.Error, match="thread holdfast-walk: no thread can be started"):
             end.Walk([log])
     monkeypatch.setattr(end, "STUCK_NS", 0)
     assert not end.is_stuck(log)
