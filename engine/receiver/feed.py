@@ -36,6 +36,8 @@ __all__ = ["Feed", "Listener", "RingReader", "View"]
 
 RETIRED = {int(lib.HF_GONE)}
 """What a log says of numbers that its store has let go."""
+REST_NS = 1_000_000_000
+"""How often the logs of a source that is over are looked into without news of it."""
 _receive = lib.hf_reader_receive
 
 
@@ -119,6 +121,9 @@ class Feed(Served):
         self._bad: set[str] = set()
         self._ended = -1
         """The incarnation whose end was told, -1 when messages have come since."""
+        self._rests_until_ns = 0
+        """The source is over, and its logs are closed: they are opened to look again then, or when there is
+        news."""
 
     @property
     def next(self) -> int:
@@ -145,12 +150,14 @@ class Feed(Served):
             self.live_from = max(self.live_from, int(self.ring.mapping.stream.next_sqn))
             self.ring = None
         self._next = number
+        self._rests_until_ns = 0
         self._block.clear()
 
     def use_logs(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED) -> None:
         """Where the source's logs are is known better now. ``until``: as of Logs. Any thread."""
         self.logs.until = until  # first: a log without its bound would be awaited for ever
         self.logs.paths = tuple(paths)
+        self._rests_until_ns = 0
 
     def begin(self, incarnation: int, start: int, void: int = FOR_EVER) -> bool:
         """Takes in BEGIN(incarnation, start), and what has begun before it: goes back to where the first of
@@ -262,12 +269,19 @@ class Feed(Served):
         """True: a ring serves, or the block has a message. Raises ForkedHandleError."""
         if self.parting and self.parted:
             return False
+        if self._rests_until_ns and not (self.newer or self.parting or self._clock() >= self._rests_until_ns):
+            return False
+        self._rests_until_ns = 0
         if self._look():
             return True
         if self.parting:
             self.logs.close()  # by this thread, which reads there
             self.parted = True
             self._listener.parted()
+        elif self.ended and self.ring is None:  # what is not acknowledged keeps the source, and none of its files
+            self.logs.close()
+            self._spare = None
+            self._rests_until_ns = self._clock() + REST_NS
         return False
 
     def _look(self) -> bool:
