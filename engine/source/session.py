@@ -32,6 +32,7 @@ from ..rules.notification import taken
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
 from .opening import Opening
+from .quorum_news import QuorumNews
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
 
@@ -76,6 +77,7 @@ class SourceSession:
         self._register = SourceRegister(
             context.domain, topic, self._session, registration_ids, self.names, options.groups
         )
+        self._news = QuorumNews(topic, self._session, self.names)
         self._looked_ns = self._named_ns = self._removed_ns = 0
         self.removed_name = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
@@ -270,19 +272,17 @@ class SourceSession:
                 case reg.Seated() if self.settlement is not None and self.settlement.begun:
                     self._write_sri()
                 case reg.GiveUp(store, uuid):
-                    link = self._links[store]
-                    own = self.machine.uuid  # a BEGIN that was refused may have renamed what was granted
+                    link, own = self._links[store], self.machine.uuid  # a refused BEGIN may have renamed it
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
                 case _ if (event := source_event(action, self.names, self._links)) is not None:
                     self._events.append(event)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
             self._register.complete(self.machine.start_sqn, self.machine.over)
-        if complete and self.machine.keeps_too_little():
-            _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
         if complete and self.on_event is not None:
             self.untold = True  # before it may send: wait_registered looks at both
         self._let_send(self.machine.may_send)
+        self._news.look(self.machine, self.next_sequence_number, now_ns)
         if actions and self.settlement is not None:
             self.settlement.registered(self.machine.seated, self.machine.active())
         if actions:

@@ -2,8 +2,8 @@
 change, and how it begins.
 
 A source comes with its BEGIN (engine/store/sources.py), and goes when its ring is read to the end. Who left a
-quorum, other stores included, only its source knows: it tells its program, and `holdfast events -f` shows it
-from outside.
+quorum, other stores included, only its source knows: its log says it (engine/source/quorum_news.py), it tells
+its program, and `holdfast events -f` shows it from outside.
 """
 
 from __future__ import annotations
