@@ -71,13 +71,13 @@ def _uses() -> Iterator[Use]:
 
 
 def _threads_of(user: int) -> int:
+    """By the real uid, as the kernel counts."""
     found = 0
     for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == user:
-                found += len(os.listdir(f"/proc/{name}/task"))
-        except OSError:  # it has ended
-            continue
+        said = (read_text(f"/proc/{name}/status") or "") if name.isdigit() else ""
+        fields = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+        if fields.get("Uid", "").split()[:1] == [str(user)]:
+            found += int(fields.get("Threads", "0"))
     return found
 
 

@@ -146,6 +146,8 @@ class DeliveryController(Counts):
             self.complete(self._waiting)
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
+            if self.live is not None and self.live.ring is None:
+                self.live.newer = True
             self.receiver.wake()  # there is a ring to look into
         feed = self.live
         ring = feed.ring if feed is not None else None
