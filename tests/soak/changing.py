@@ -26,7 +26,7 @@ from soak.deeds import (
 from soak.judge import Source, Verdict
 from soak.plan import SOURCES, STORES, TOPICS
 from soak.records import read
-from soak.words import check_failure
+from soak.words import check_failure, check_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +85,14 @@ class Changes:
         return {row["topic"]: row for row in rows}
 
     # Of the scene: a store has just been killed -------------------------------------------------------------
+
+    def killed(self, store: str, pid: int) -> None:
+        """`doctor` says that this store was killed, as long as it is away."""
+        said = self.run("doctor", "--json")
+        failed = check_failure(said, [1])
+        self.findings += failed
+        if not failed:
+            self._judge("doctor, a store is killed", lambda said: check_killed(said, store, pid), said)
 
     def exclude(self, name: str) -> None:
         """Nobody waits for it when the next source starts."""

@@ -81,6 +81,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "gc": (r"^", "removed socket /tmp/other/stores/a.sock (0 bytes): store a is dead\n"),
     "stat --all-domains": (r'"domain": "[^"]*"', '"domain": "/another"'),
     "doctor --all-domains": (r'"domain": "[^"]*"', '"domain": "/another"'),
+    "doctor, a store is killed": (r"was killed \(pid \d+\)", "was killed (pid 1)"),
     "gc --all-domains": (r"(?m)^== .*$", "== /another"),
     "mark": (r"numbers? \d+", "number 9999999999"),
     "recv": (r"spoiled \d+ \d+", "spoiled"),

@@ -47,6 +47,8 @@ SAMPLE_S = 2.0
 WIPES = {"wipe", "adopt"}
 BLOWS = {"wipe": "kill", "adopt": "kill", "exclude": "kill", "leave": "close", "silence": "stop"}
 """What is done to the process, where that has another name."""
+KILLS = {"kill", "exclude"}
+"""The process is dead then, and the directory is there."""
 ENDS_MAX = 3
 GROWTH_MIN_S = 480.0
 """A shorter run ends before logs are full, every kind of receiver has read one, and `gc` has had its turn."""
@@ -62,6 +64,8 @@ class Scene:
         self.samples = Samples()
         self.story: list[str] = []
         self.planted = self.caught = 0
+        self._killed_is_told = False
+        """A store was killed, and `doctor` was asked meanwhile."""
         self._began = time.monotonic()
         self._waits: dict[str, subprocess.Popen[str]] = {}
         self._back: list[tuple[float, Actor, str]] = []
@@ -158,12 +162,16 @@ class Scene:
 
     def _strike(self, trouble: Trouble) -> None:
         actor, what = self.actors[trouble.whom], trouble.what
+        pid = actor.pid
         self._tell(f"{what} {trouble.whom} for {trouble.for_s:.1f} s")
         self.counts[what] += 1
         self._found(actor.strike(BLOWS.get(what, what)))
         actor.windows[-1].what = what
         if what in WIPES:
             shutil.rmtree(self.where / trouble.whom)
+        if trouble.whom in self.stores and what in KILLS and (trouble.for_s or not self._killed_is_told):
+            self._killed_is_told = True
+            self.operator.changes.killed(trouble.whom, pid)
         if what == "adopt":
             self.operator.changes.adopt(trouble.whom)
         if what == "exclude":

@@ -26,7 +26,7 @@ from soak.following import LOOK_S, Change, check_followed, read_changes
 from soak.lies import WORDS, false_changes, false_words, silence_is_found
 from soak.records import Line
 from soak.silence import Silence, check_silences
-from soak.words import Facts, Said, Who
+from soak.words import Facts, Said, Who, check_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +92,21 @@ JUDGED: dict[str, tuple[Callable[[Said], list[str]], Said]] = {
     "doctor --all-domains": (
         one_of_all,
         domains("doctor", {"findings": [{"check": "shm", "ok": False, "found": ""}]}, 1),
+    ),
+    "doctor, a store is killed": (
+        partial(check_killed, store="a", pid=71),
+        said(
+            json.dumps(
+                [
+                    {
+                        "ok": False,
+                        "found": "store a was killed (pid 71)",
+                        "remedy": "holdfast store run --name a --dir /x",
+                    }
+                ]
+            ),
+            status=1,
+        ),
     ),
     "gc --all-domains": (one_of_all, said(f"== {DOMAIN}\nwould remove lock /x\n", words=("gc", "--dry-run"))),
     "mark": (partial(check_marked, store="a", source=7, first=3, last=4), said(MARKED)),

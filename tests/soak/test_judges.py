@@ -14,7 +14,7 @@ from soak.lies import LIES, caught, leak_is_found
 from soak.plan import GIVEN_UP_S, STORES, troubles
 from soak.programs import FRAGMENT, content
 from soak.records import Line, Log, read
-from soak.words import Facts, Said, Who, check_doctor, check_failure, check_stat
+from soak.words import Facts, Said, Who, check_doctor, check_failure, check_killed, check_stat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,6 +213,29 @@ def test_doctor_finds_nothing_where_all_is_calm_and_does_not_say_one_thing_and_e
     assert check_doctor(said([machine], 0), facts())
     absent = Who(calm=False, absent=True, pid=0)
     assert check_doctor(said([bad], 1), facts(store=absent)) == []
+
+
+KILLED = {
+    "check": "store", "ok": False, "found": "store a was killed (pid 71)",
+    "remedy": "start it as it was started: holdfast store run --name a --dir /x/a",
+}  # fmt: skip
+
+
+def test_doctor_names_a_store_that_was_killed_and_how_to_start_it() -> None:
+    other = KILLED | {"check": "stale", "found": "2 sockets of the dead"}
+    assert check_killed(said([KILLED, other], 1), "a", 71) == []
+
+
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        ([], 0), ([KILLED], 0), ([KILLED | {"ok": True}], 1), ([KILLED | {"found": "store a was killed (pid 1)"}], 1),
+        ([KILLED | {"found": "store b was killed (pid 71)"}], 1), ([KILLED | {"remedy": "call somebody"}], 1), ([KILLED] * 2, 1),
+    ],
+)  # fmt: skip
+def test_doctor_that_does_not_name_it_or_says_another_thing_is_found(findings: list[object], status: int) -> None:
+    (found,) = check_killed(said(findings, status), "a", 71)
+    assert found.startswith("doctor: store a was killed as 71, ")
 
 
 def test_a_traceback_or_a_status_that_is_not_allowed_is_found() -> None:

@@ -18,7 +18,17 @@ from soak.programs import FRAGMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Facts", "Said", "Who", "check_doctor", "check_failure", "check_stat", "is_wiped", "lines_of_recv"]
+__all__ = [
+    "Facts",
+    "Said",
+    "Who",
+    "check_doctor",
+    "check_failure",
+    "check_killed",
+    "check_stat",
+    "is_wiped",
+    "lines_of_recv",
+]
 
 MACHINE = {"shm", "removeipc", "membarrier", "directory", "others", "orphans"}
 """Findings of doctor about the machine, or other domains on it: no business of the soak's."""
@@ -157,6 +167,19 @@ def check_doctor(said: Said, facts: Facts) -> list[str]:
             if who.calm and re.search(rf"\bstore {name}\b.*(killed|does not exist)", each["found"]):
                 found.append(f"doctor: store {name} runs: {each}")
     return found
+
+
+def check_killed(said: Said, store: str, pid: int) -> list[str]:
+    """``doctor --json`` while this store is dead, which was killed as ``pid``: one finding names it, with how
+    it is started again."""
+    told = json.loads(said.out)
+    named = [each for each in told if each["found"] == f"store {store} was killed (pid {pid})" and not each["ok"]]
+    helps = all(f"holdfast store run --name {store} " in each["remedy"] for each in named)
+    if len(named) == 1 and helps and said.status == 1:
+        return []
+    return [
+        f"doctor: store {store} was killed as {pid}, status {said.status}: {[each for each in told if not each['ok']]}"
+    ]
 
 
 def lines_of_recv(out: str, topic: str) -> list[tuple[object, ...]]:
