@@ -109,14 +109,16 @@ def _chosen(controller: DeliveryPort, chosen: ChosenStart, end: int) -> int:
     header = discovery.header(controller.uuid)
     ring = int(header.start_sqn) if header is not None else None
     oldest = _oldest(controller, end if ring is None else ring)
+    then, table = made.rings.get(controller.uuid), controller.registrar.table()
     with contextlib.closing(_Times(controller, oldest, end)) as times:
 
-        def latest() -> int:
-            then = made.rings.get(controller.uuid)
-            table = controller.registrar.table()
-            return chosen_start.latest_number(then, table, ring, lambda: times.since(made.time_ns))
+        def latest(since: Callable[[], int]) -> int:
+            return chosen_start.latest_number(then, table, ring, since)
 
-        return chosen_start.chosen_number(chosen, oldest, end, latest, times.since)
+        def by_the_clock() -> int:
+            return latest(lambda: times.since(made.time_ns))
+
+        return chosen_start.chosen_number(chosen, oldest, end, latest(lambda: end), by_the_clock, times.since)
 
 
 def _oldest(controller: DeliveryPort, ring: int) -> int:

@@ -6,7 +6,7 @@ the session has a position already, unless the program resets it. So neither a s
 source's next incarnation applies it again.
 
 "latest" means what is published after the receiver was made, not after it was registered: registration may
-take long, and a source may begin meanwhile. A start that lies ahead of all that is published means the same,
+take long, and a source may begin meanwhile. A start that lies ahead of all that was published then means the same,
 for a receiver skips nothing that is published after it was made.
 """
 
@@ -95,7 +95,7 @@ def whole_number(given: object) -> int | None:
 
 
 def chosen_number(
-    chosen: ChosenStart, oldest: int, end: int, latest: Callable[[], int], since: Callable[[int], int]
+    chosen: ChosenStart, oldest: int, end: int, came: int, latest: Callable[[], int], since: Callable[[int], int]
 ) -> int:
     """The first number to deliver.
 
@@ -103,6 +103,7 @@ def chosen_number(
         chosen: what the program has asked for.
         oldest: first number that can still be read.
         end: number behind the last one that is published.
+        came: as ``latest``, as far as numbers say it; ``end`` where none does.
         latest: first number that was published after the receiver was made.
         since: first number that was published at or after a time, ``end`` for none.
     """
@@ -113,9 +114,9 @@ def chosen_number(
             number = latest()
         case "time":
             number = since(chosen.time_ns)
-            number = latest() if number >= end else number
-        case asked:
-            number = latest() if asked > end else asked
+            number = latest() if number >= end else min(number, came)
+        case asked:  # a number that may be read is not measured by a clock, which may be wrong
+            number = latest() if asked > end else min(asked, came)
     return min(max(number, oldest), end)
 
 

@@ -122,8 +122,9 @@ def set_back(rcv: hf.Receiver, ahead_ns: int) -> None:
 
 
 @AHEAD
-@pytest.mark.parametrize("start", ["latest", 100, "time"])
+@pytest.mark.parametrize("start", ["latest", 5, 6, 8, 100, "time"])
 def test_what_is_sent_before_the_registration_is_later_than_the_receiver(store: object, start: Any, ahead: int) -> None:
+    """Nor does a number skip it that lies ahead of what was published when the receiver was made."""
     with hf.Context() as ctx, hf.Context(options=POLLED) as other:
         src = source(ctx, 5)
         rcv = other.receiver("quotes", start=now() if start == "time" else start)
@@ -132,7 +133,7 @@ def test_what_is_sent_before_the_registration_is_later_than_the_receiver(store: 
         assert polled(other, rcv, 3) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest", 100])
+@pytest.mark.parametrize("start", ["earliest", "latest", 2, 3, 100])
 def test_a_source_that_comes_later_is_new_from_its_first_message_on(store: object, start: Any) -> None:
     with hf.Context() as ctx, hf.Context(options=POLLED) as other:
         rcv = other.receiver("quotes", start=start)

@@ -71,24 +71,33 @@ def place(place: object) -> ChosenStart:
         ("latest", 27),
         (15, 15),
         (9, 10),
-        (30, 30),
+        (27, 27),
+        pytest.param(28, 27, id="ahead of what was published when it was made: as latest"),
+        pytest.param(30, 27, id="the end, since it was made: as latest"),
         pytest.param(31, 27, id="ahead: as latest"),
         ("time", 20),
     ],
 )
 def test_the_number_of_a_start(asked: object, number: int) -> None:
     since = {50: 20}
-    assert chosen_number(place(asked), 10, 30, lambda: 27, lambda time_ns: since[time_ns]) == number
+    assert chosen_number(place(asked), 10, 30, 27, lambda: 27, lambda time_ns: since[time_ns]) == number
 
 
-def test_a_time_at_which_nothing_is_published_yet_is_as_latest() -> None:
-    assert chosen_number(place("time"), 10, 30, lambda: 27, lambda _: 30) == 27
+@pytest.mark.parametrize("first", [28, 30])
+def test_a_time_at_which_nothing_was_published_yet_is_as_latest(first: int) -> None:
+    assert chosen_number(place("time"), 10, 30, 27, lambda: 27, lambda _: first) == 27
+
+
+@pytest.mark.parametrize(("asked", "number"), [(15, 15), (30, 30), pytest.param(31, 12, id="ahead of all")])
+def test_a_number_that_is_published_is_not_measured_by_a_clock(asked: int, number: int) -> None:
+    """No number says what came later: the clock, which was set back, would say 12."""
+    assert chosen_number(place(asked), 10, 30, 30, lambda: 12, lambda _: 12) == number
 
 
 @pytest.mark.parametrize("asked", ["earliest", "latest", "time", 0, 15, 99])
 def test_a_start_is_within_what_there_is(asked: object) -> None:
-    assert chosen_number(place(asked), 10, 10, lambda: 3, lambda _: 3) == 10
-    assert chosen_number(place(asked), 12, 10, lambda: 99, lambda _: 99) == 10, "all is gone"
+    assert chosen_number(place(asked), 10, 10, 10, lambda: 3, lambda _: 3) == 10
+    assert chosen_number(place(asked), 12, 10, 10, lambda: 99, lambda _: 99) == 10, "all is gone"
 
 
 def never() -> int:
