@@ -6,8 +6,8 @@ the session has a position already, unless the program resets it. So neither a s
 source's next incarnation applies it again.
 
 "latest" means what is published after the receiver was made, not after it was registered: registration may
-take long, and a source may begin meanwhile. A start that lies ahead of all that was published then means the same,
-for a receiver skips nothing that is published after it was made.
+take long, and a source may begin meanwhile. A start that lies ahead of all that was published by then means
+the same, for a receiver skips nothing that is published after it was made.
 """
 
 from __future__ import annotations
