@@ -447,6 +447,7 @@ class SourceRegistration(Registration):
                 if backup in self.seated or not entry.up or entry.gone:
                     continue
                 self.seated = self.seated - {store} | {backup}
+                entry.again = False  # of what it grants now the program has not been told
                 actions.append(reg.Seated(backup, store))
                 if self.is_open:
                     self.entries[store].phase = Phase.IDLE
