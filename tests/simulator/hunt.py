@@ -64,9 +64,14 @@ def hunt(bug: str) -> tuple[int, str] | None:
     return None
 
 
+def known_seeds() -> dict[str, int]:
+    """What killing.json says."""
+    return dict(json.loads(KILLING.read_text())) if KILLING.exists() else {}
+
+
 def main(bugs: list[str]) -> int:
     """Looks for seeds and writes them down."""
-    known = json.loads(KILLING.read_text()) if KILLING.exists() else {}
+    known = known_seeds()
     wanted, missing = bugs or list(PLANTED), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for bug, found in zip(wanted, pool.map(hunt, wanted), strict=True):
