@@ -1,6 +1,6 @@
 # What a release owes, what a night owes (tests/evidence_plan.py has both), and what runs beside a load. Read by the Makefile.
 
-.PHONY: simulate soak night evidence mutants torture-spark busy
+.PHONY: simulate soak night evidence coverage-seeds mutants torture-spark busy
 
 simulate: N = 10000
 simulate: $(CORE) ## 10,000 seeds of the product in a simulated world (N=..., JOBS=...)
@@ -24,6 +24,10 @@ evidence: $(CORE) | tools ## what a release owes: run every harness, write EVIDE
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(PY) -m evidence_plan --jobs $(JOBS)
 	$(PY) -m evidence_report build/evidence EVIDENCE.md
+
+# What seeds of the simulator alone reach of the drivers: at least 80 % of the lines and branches of each (simulator/reach.py).
+coverage-seeds: $(CORE)
+	PYTHONPATH=tests $(PY) -m simulator.reach -j $(JOBS)
 
 mutants: N = 300
 mutants: SEED = 1

@@ -149,6 +149,10 @@ HARNESSES = (
         (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=83, beside=True,
     ),
     Harness(
+        "coverage_seeds", "what seeds alone reach of repository, drainer, catch-up, expiry, registrations: lines and branches",
+        ("{py} -m simulator.reach -j 1",), {"seeds": 240, "modules": 13, "percent of each module": 80}, beside=True,
+    ),
+    Harness(
         "lines", "bugs of one line in rules that no seed, model or torture reaches; each is noticed by its test",
         (_pytest("lines", "tests/test_planted_lines.py", "planted_bug"),), planted=27, beside=True,
     ),
