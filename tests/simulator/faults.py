@@ -14,6 +14,7 @@ from simulator import (
     scenes_available,
     scenes_blind,
     scenes_claims,
+    scenes_guests,
     scenes_leaving,
     scenes_lists,
     scenes_receivers,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SCENERY = (scenes_available, scenes_blind, scenes_claims, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring)
+SCENERY = (
+    scenes_available, scenes_blind, scenes_claims, scenes_guests, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring,
+)  # fmt: skip
 SOURCES = (plots, plots_unseen, plots_more, *SCENERY)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5

@@ -46,7 +46,7 @@ class Machine:
         """A store cannot start before the machine does: the sync of a name has failed."""
         self.closing: set[Process] = set()
         """Programs that are to close what they have, and end."""
-        self._lives = 0
+        self._lives = self._guests = 0
         places = [("/var", DOMAIN, 0o755), ("/dev", 0, 0o755), ("/dev/shm", SHARED, 0o1777)]
         places += [(f"/disk{index}", FIRST_DISK + index, 0o755) for index in range(self.shape.stores)]
         for path, device, mode in places:
@@ -77,6 +77,12 @@ class Machine:
         """Another program of a session."""
         run = programs.receiver
         self.rivals[session] = self._begin(f"receiver{session}", lambda process: run(self, session, process))
+
+    def start_guest(self, run: Callable[[Process, int], object]) -> Process:
+        """A program that nobody remembers (guests.py); it is told its number."""
+        self._guests += 1
+        number = self._guests
+        return self._begin("guest", lambda process: run(process, number))
 
     def start_receivers(self) -> None:
         """All that do not run."""

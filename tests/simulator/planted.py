@@ -296,6 +296,8 @@ STAGE = {
     "forgotten_and_not_synced": "rises",
     "an_old_ack_goes_up_to_the_oldest": "outgrown",
     "new_at_a_store_is_new": "stranger",
+    "latest_is_when_it_registers": "guests",
+    "a_number_ahead_is_waited_for": "guests",
     "memory_logs_are_called_after_the_store": "swap",
     "a_session_has_two_receivers": "usurp",
     "a_quorum_is_not_enough": "without",

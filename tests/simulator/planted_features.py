@@ -236,9 +236,20 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
         Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False,", "timers.lifetime_ms, joined=True,"),
         Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
     ),
+    "latest_is_when_it_registers": (
+        Patch("engine/rules/chosen_start.py", "            number = latest()\n", "            number = end\n"),
+    ),
+    "a_number_ahead_is_waited_for": (
+        Patch(
+            "engine/rules/chosen_start.py",
+            "number = latest() if asked > end else min(asked, came)",
+            "number = latest() if asked > end else asked",
+        ),
+    ),
 }
-"""Six of the last nine are of what is left behind, and show in scenes_leaving.py. The receivers of a session
-are kept apart by the claim and by the stores: only both breaks together let two of them in.
+"""The last two are of where a program says that a receiver starts, and show in scenes_guests.py. Of the nine
+before them six are of what is left behind, and show in scenes_leaving.py. The receivers of a session are kept
+apart by the claim and by the stores: only both breaks together let two of them in.
 
 What is forgotten is saved twice: when the logs are gone, a save brings the one before it to disk
 (StateFile.save). So it matters that the first one is synced only where the disk goes before that. What a

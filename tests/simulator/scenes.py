@@ -40,6 +40,8 @@ SCENES: dict[str, dict[str, Any]] = {
     "rises": {**ONE, "features": ("deregister",), "unique": 0},
     "outgrown": {**ONE, **LIMITED},
     "stranger": {**ANY_OF_TWO, **LIMITED},
+    "guests": {**QUORUM, "features": (), "unique": 0},
+    "outlived": {**QUORUM, "features": ("lifetimes",), "unique": 0},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""
