@@ -88,6 +88,10 @@ def test_a_time_at_which_nothing_was_published_yet_is_as_latest(first: int) -> N
     assert chosen_number(place("time"), 10, 30, 27, lambda: 27, lambda _: first) == 27
 
 
+def test_a_time_at_which_nothing_is_published_yet_is_as_latest_by_the_clock_where_no_number_says_it() -> None:
+    assert chosen_number(place("time"), 10, 30, 30, lambda: 27, lambda _: 30) == 27
+
+
 @pytest.mark.parametrize(("asked", "number"), [(15, 15), (30, 30), pytest.param(31, 12, id="ahead of all")])
 def test_a_number_that_is_published_is_not_measured_by_a_clock(asked: int, number: int) -> None:
     """No number says what came later: the clock, which was set back, would say 12."""
