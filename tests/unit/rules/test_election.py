@@ -299,6 +299,16 @@ def test_who_is_excluded_by_any_of_its_names_is_not_waited_for(name: str) -> Non
     assert obstacle(Groups.single(3), range(3), grants, names) is None
 
 
+@pytest.mark.parametrize("name", ["b", ""], ids=["it has told its name", "nobody knows its name"])
+def test_a_store_that_is_declared_by_its_address_is_named_with_the_reason(name: str) -> None:
+    names = ("127.0.0.1:1", "127.0.0.1:2")
+    seen = (Seen(names[0], "a", LogView(ONE, 5)), Seen(names[1], name, None, "no such directory"))
+    first = grant(5, 1, begins=ONE, name="a", seen=seen)
+    said = obstacle(Groups((1,), (0, 0)), {0}, {0: first}, names)
+    assert said is not None
+    assert said.startswith(f"{name or names[1]} (no such directory) may hold stable messages")
+
+
 def test_what_may_be_gone_with_a_store_that_has_forgotten_is_said() -> None:
     lost = answer("b", 3, "a5 c5", votes=False)
     found = by_name(answer("a", 5, "b3 c5"), lost, answer("c", 5, "a5 b3"))
