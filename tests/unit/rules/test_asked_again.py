@@ -1,5 +1,5 @@
 """A backup that takes a seat while it is asked a second time: the program is told when it grants
-(docs/semantics.md E.1)."""
+(docs/semantics.md E.1). And what a source waits for that has a seat's grant, and may not open."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ def test_it_takes_the_seat_behind_the_opening(machine: SourceRegistration) -> No
     assert Seated(1, 0) in machine.disconnected(0, INTERVAL)
     assert machine.granted(1, ENOUGH, INTERVAL) == [GiveUp(1, OURS), Ask(1)], "an answer from before the opening"
     assert machine.granted(1, ENOUGH, INTERVAL) == [Granted(1, ENOUGH), Announce(1)]
+
+
+def test_what_it_waits_for_before_the_opening_is_what_the_answers_lack() -> None:
+    """Store 1 is down, and may have what is stable: nobody can read its log."""
+    made = SourceRegistration(Groups((1,), (0, 0), "quorum", "any"), INTERVAL, "majority", OURS)
+    unread = Seen("b", "b", None, "no such directory")
+    made.connected(0, 0)
+    made.granted(0, replace(LESS, name="a", seen=(Seen("a", "a", LogView(((1, 0),), 4)), unread)), 0)
+    assert not made.is_open
+    assert made.why("ab").startswith("b (no such directory) may hold stable messages")
+    made.opened(2, 4, 0)
+    assert made.why("ab") == "waiting for a", "it has begun: only BEGIN is missing"
