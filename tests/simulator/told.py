@@ -303,12 +303,16 @@ class Told:
 
     def _idle(self, life: SourceLife) -> str:
         """What its stores still have to do: each that has a seat has caught up with it, and every seat is
-        taken. Empty: nothing."""
+        taken. Empty: nothing. Where a claimant that never came to send has begun, with a greater incarnation,
+        a store takes nothing of this one until its next life (docs/design.md 13)."""
         if life.start is None:
             return "nothing is known"
-        states = sorted(life.stores.values())
-        busy = {name: state for name, state in life.stores.items() if state not in {"active", "idle"}}
-        return f"stores are {busy}" if busy else "" if states.count("active") >= sum(self._shape.sizes) else f"{states}"
+        contested = any(each.start is None for each in self._judge.lives)
+        done = {"active", "idle", "down"} if contested else {"active", "idle"}
+        busy = {name: state for name, state in life.stores.items() if state not in done}
+        active = list(life.stores.values()).count("active")
+        taken = contested or active >= sum(self._shape.sizes)
+        return f"stores are {busy}" if busy else "" if taken else f"{active} stores are active"
 
     # Views --------------------------------------------------------------------------------------------------
 
