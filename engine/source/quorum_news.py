@@ -26,7 +26,7 @@ COMES_BACK = {Phase.ANNOUNCED, Phase.CATCHING_UP}
 WHY = {
     Phase.DOWN: "it is not there",
     Phase.SUSPENDED: "its heartbeat stands still",
-    Phase.IDLE: "another store has its seat",
+    Phase.IDLE: "it is not there, or stands still, and another store has its seat",
     Phase.CATCHING_UP: "it is behind",
 }
 
@@ -61,8 +61,10 @@ class QuorumNews:
         if not self._began:
             self._begin(machine, there, following, now_ns)
         for store, away in self._away.items():
-            if not away.behind_ns and machine.entries[store].phase in COMES_BACK:
-                away.behind_ns = now_ns
+            if machine.entries[store].phase in COMES_BACK:
+                away.behind_ns = away.behind_ns or now_ns
+            elif store not in there:
+                away.behind_ns = 0
         left, back = self._there - there, there - self._there
         self._there = there
         for store in sorted(left):

