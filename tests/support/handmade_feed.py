@@ -234,9 +234,10 @@ class Stage:
         return self.feed
 
     def drain(self, feed: Feed | None = None) -> list[object]:
-        """Everything that the feed has now; what it told meanwhile is among it."""
+        """Everything that the feed has when it looks next; what it told meanwhile is among it."""
         feed = feed or self.feed
         assert feed is not None
+        self.now_ns = max(self.now_ns, feed._rests_until_ns)
         self.told.clear()
         while feed.receive(self.slot):
             self.told.append(payload(self.slot).rstrip())
