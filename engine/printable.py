@@ -13,7 +13,7 @@ import re
 
 __all__ = ["LOGGERS", "cut", "json_text", "printable"]
 
-LOGGERS = ("holdfast", "holdfast.store", "holdfast.daemon")
+LOGGERS = ("holdfast", "holdfast.source", "holdfast.store", "holdfast.daemon")
 """All that this package logs to."""
 _BEYOND = re.compile(r"[^\x00-\x7e]")
 
