@@ -344,7 +344,7 @@ def test_i3_a_no_cache_store_keeps_who_is_there_and_no_message(
         src.wait_registered(SHORT)
         until("it is told", lambda: events)
         assert events[0].flags == hf.events.source.RegistrationSuccessFlags.NOACKS
-        assert "'quotes': its stores are no-cache, so nothing that is sent becomes stable" in caplog.text
+        assert "its stores are no-cache, so nothing that is sent becomes stable" in caplog.text
         rcv, of_receiver = told(ctx, "quotes")
         flags = hf.events.receiver.RegistrationSuccessFlags
         assert of_receiver[0].flags == flags.NOCACHE | flags.SRC_SID
