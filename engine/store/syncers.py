@@ -29,12 +29,12 @@ class Syncers:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pool = _Pool(MOST, thread_name_prefix="holdfast-sync")
+        self._pool = _new_pool()
         self._started = self._told = False
 
     def map(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         """``work`` of each, in order. A pool that fails to start a thread has taken the work and may do it
-        later, so it gets none before its threads run."""
+        later, so it gets none before all its threads run."""
         if len(items) > 1 and self._start():
             return list(self._pool.map(work, items))
         return [work(each) for each in items]
@@ -54,8 +54,15 @@ class Syncers:
                 _log.warning("store %s: logs are synced one after the other: %s", self._name, error)
         finally:
             begin.set()
+            if not self._started:  # it counts the thread that failed, and has kept what that was to do
+                self._pool.shutdown()
+                self._pool = _new_pool()
         return self._started
 
     def close(self) -> None:
         """Ends the threads."""
         self._pool.shutdown()
+
+
+def _new_pool() -> futures.ThreadPoolExecutor:
+    return _Pool(MOST, thread_name_prefix="holdfast-sync")

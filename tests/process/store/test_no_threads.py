@@ -121,13 +121,19 @@ def test_a_store_that_gets_no_more_threads_goes_on(stranger: Stranger) -> None:
     assert program("send_to_all", 200) == ""
 
 
-def refuse(_: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
-
-
-def test_logs_are_synced_one_after_the_other_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("started", [0, 1, MOST - 1])
+def test_logs_are_synced_one_after_the_other_and_nothing_twice(monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+    """Also where some of the threads start: what a pool has kept that failed is not done later, and it is not
+    taken for one that has all its threads."""
     syncers = Syncers("a")
     done: list[int] = []
+    left, start = [0], threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
 
     def sync(number: int) -> int:
         done.append(number)
@@ -136,10 +142,15 @@ def test_logs_are_synced_one_after_the_other_and_nothing_twice(monkeypatch: pyte
     try:
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", refuse)
-            assert syncers.map(sync, range(6)) == [0, -1, -2, -3, -4, -5]
-        assert done == [*range(6)]
+            for _ in range(3):
+                left[0] = started
+                assert syncers.map(sync, range(6)) == [0, -1, -2, -3, -4, -5]
+        assert done == [*range(6)] * 3
         together = threading.Barrier(MOST)
         assert sorted(syncers.map(lambda number: together.wait(60) * 0 + number, range(MOST))) == [*range(MOST)]
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            assert sorted(syncers.map(sync, range(6))) == [-5, -4, -3, -2, -1, 0], "all its threads are there"
     finally:
         syncers.close()
 
