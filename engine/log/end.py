@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import Error
 from ..native import private_directory
 from ..native.background import in_background
 from ..native.core import CData, ffi, lib
@@ -157,10 +156,14 @@ def _hangs(directory: str) -> bool:
 
 def _start(directory: str, paths: list[str]) -> futures.Future[None]:
     walks, since = _walks.value, time.monotonic_ns()
+    left = [since]
 
     def over() -> None:
+        """Once: a start that was interrupted may have started the thread."""
         with walks.lock:
-            walks.running[directory].remove(since)
+            for each in left:
+                walks.running[directory].remove(each)
+            left.clear()
 
     def walk() -> None:
         try:
@@ -172,7 +175,7 @@ def _start(directory: str, paths: list[str]) -> futures.Future[None]:
         walks.running.setdefault(directory, []).append(since)
     try:
         return in_background("holdfast-walk", walk)
-    except Error:  # nothing hangs there
+    except BaseException:  # nothing hangs there
         over()
         raise
 

@@ -10,7 +10,7 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import Error, LimitReachedError
+from ..errors import Error, LimitReachedError, SystemCallError
 from .room import FULL, room_error
 from .runtime import Path, os, resource
 
@@ -22,6 +22,7 @@ __all__ = [
     "descriptors",
     "descriptors_to_the_hard_limit",
     "file_size_limit",
+    "lacking",
     "limit_error",
     "mappings",
     "named",
@@ -128,6 +129,17 @@ def named(error: Exception, what: str = "", *, where: str | os.PathLike[str] = "
     return limit_error(number, what or file) or error
 
 
+def lacking(error: Exception) -> Exception | None:
+    """``error``, named, if this process or the machine has run out of something, also where no limit is known
+    to be why: threads, memory, descriptors. None: it is another trouble."""
+    found = named(error)
+    if isinstance(found, MemoryError | LimitReachedError):
+        return found
+    number = getattr(found, "errno", 0)
+    no_thread = isinstance(found, SystemCallError) and number == errno.EAGAIN
+    return found if no_thread or number in NUMBERS else None
+
+
 @contextlib.contextmanager
 def descriptors_to_the_hard_limit() -> Iterator[None]:
     """Meanwhile the soft limit of descriptors is the hard one.
@@ -225,6 +237,6 @@ def _limits_of(pid: int) -> dict[str, int]:
 def read_text(path: str) -> str | None:
     """A small file of the kernel's; None: it cannot be read."""
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")  # a process may be called as it likes
     except OSError:
         return None
