@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import ConfigError, Error
 from ..memory.domain import volatile_bases
+from ..native.limits import lacking
 from ..native.runtime import Path, os, threading
 from ..native.threads import start_thread
 from ..rules.election import Register, Written
@@ -171,21 +172,25 @@ class SourceRegister:
         """It was waited for in vain."""
 
     def read(self) -> Register:
-        """What is there now, by identity; what was there before, where it cannot be read now."""
-        entries = self._look(lambda files: [entry for file in files for entry in file.load()], PATIENCE_S)
+        """What is there now, by identity; what was there before, where it cannot be read now.
+
+        Raises what :func:`lacking` knows: this process has run out of something, which says nothing of what
+        is written, and nobody is elected by that.
+        """
+        entries = self._look(lambda files: [entry for file in files for entry in file.load()], PATIENCE_S, strict=True)
         if entries is not None:
             self._known = _register(entries)
         return self._known
 
-    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int]) -> None:
+    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int], *, strict: bool = True) -> None:
         """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is
-        in trouble."""
+        in trouble. ``strict``: raises as :meth:`read`, and is to be declared again."""
         same = self._claim[:2] == (uuid, incarnation)
         known = dict(self._claim.lives) if same else {}
         start = self._claim.start if same else -1
         ended = self._claim.over if same else ()
         self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start, ended)
-        self.settle()
+        self.settle(strict=strict)
 
     def complete(self, start: int, over: Iterable[int] = ()) -> None:
         """The source is, with what it has declared, from ``start`` on: no other list counts from there on.
@@ -199,7 +204,7 @@ class SourceRegister:
             self._claim = self._claim._replace(over=tuple(dict.fromkeys([*self._claim.over, *over])))
             self.settle()
 
-    def settle(self, patience_s: float = PATIENCE_S) -> None:
+    def settle(self, patience_s: float = PATIENCE_S, *, strict: bool = False) -> None:
         """Writes what is not written yet. To be called again and again: a file may have been in trouble."""
         claim = self._claim
         if claim == self._written:
@@ -210,7 +215,7 @@ class SourceRegister:
                 file.append(lambda entries: self._news(entries, claim))
             self._written = claim
 
-        self._look(write, patience_s)
+        self._look(write, patience_s, strict=strict)
 
     def _news(self, entries: Sequence[Entry], claim: _Claim) -> list[Entry]:
         """What is to be appended to these lines."""
@@ -237,8 +242,9 @@ class SourceRegister:
             ]
         return news
 
-    def _look(self, work: Callable[[Sequence[RegisterFile]], _T], patience_s: float) -> _T | None:
-        """``work`` with the files, on another thread; None where that fails or takes too long."""
+    def _look(self, work: Callable[[Sequence[RegisterFile]], _T], patience_s: float, *, strict: bool) -> _T | None:
+        """``work`` with the files, on another thread; None where that fails or takes too long. ``strict``:
+        what this process lacks is raised."""
         if not self._names:
             return None
         done: list[_T] = []
@@ -256,7 +262,7 @@ class SourceRegister:
                             ]
                         )
                     )
-            except (Error, OSError, ValueError) as error:
+            except (Error, OSError, ValueError, MemoryError) as error:
                 failed.append(error)
 
         if self._is_free(patience_s):
@@ -271,8 +277,13 @@ class SourceRegister:
         if done:
             self._trouble = ""
             return done[0]
-        if failed or patience_s:
-            self._tell(str(failed[0]) if failed else "the disk of the register of sources does not answer")
+        if failed:
+            lacks = lacking(failed[0])
+            if lacks is not None and strict:
+                raise lacks
+            self._tell(lacks or failed[0])
+        elif patience_s:
+            self._tell("the disk of the register of sources does not answer")
         return None
 
     def _is_free(self, patience_s: float) -> bool:
@@ -285,10 +296,13 @@ class SourceRegister:
         self._hangs = busy.is_alive() and (self._hangs or patience_s > 0)
         return not busy.is_alive()
 
-    def _tell(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            _log.warning("%s; only its stores know whom topic %r has declared", trouble, self._topic)
-        self._trouble = trouble
+    def _tell(self, trouble: Exception | str) -> None:
+        """Once: the text of a limit changes with its use."""
+        which = getattr(trouble, "limit", "") or str(trouble)
+        if which != self._trouble:
+            said = str(trouble) or type(trouble).__name__
+            _log.warning("%s; only its stores know whom topic %r has declared", said, self._topic)
+        self._trouble = which
 
 
 def _register(entries: Sequence[Entry]) -> Register:

@@ -15,7 +15,7 @@ from ..control.deregistration import SourceDeregistration, check_deregister, clo
 from ..control.grants import grant_of
 from ..control.link import twin_of
 from ..control.refusals import refusal_of
-from ..errors import ClosedError, FencedError, ForkedHandleError
+from ..errors import ClosedError, FencedError, ForkedHandleError, SystemCallError
 from ..events import source as events
 from ..events.info import ForceReclaimInfo
 from ..log.info_file import knows_nothing
@@ -56,17 +56,15 @@ class SourceSession:
     """See the module. What it owns of C is NULL before the stream is open and after close."""
 
     def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
-        self.context = context
-        self.topic = topic
-        self.options = options
-        self.on_event = on_event
+        self.context, self.topic = context, topic
+        self.options, self.on_event = options, on_event
         self.stores: tuple[StoreAddress, ...] = options.stores
         self.names = tuple(str(store) for store in self.stores)
         self._session = options.ume_session_id or context.session_id
         self._proposal = secrets.token_bytes(16)
         """Its identity, if no store knows another one."""
-        registration_ids = [store.registration_id for store in self.stores]
-        named = bool(self._session) or any(registration_ids)
+        given = [store.registration_id for store in self.stores]
+        named = bool(self._session) or any(given)
         self._look_ns = options.ume_store_check_interval * 1_000_000
         self.machine = SourceRegistration(
             options.groups, options.ume_registration_interval * 1_000_000,
@@ -74,14 +72,12 @@ class SourceSession:
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
             anonymous=not named, names=self.names,
         )  # fmt: skip
-        self._register = SourceRegister(
-            context.domain, topic, self._session, registration_ids, self.names, options.groups
-        )
+        self._register = SourceRegister(context.domain, topic, self._session, given, self.names, options.groups)
         self._news = QuorumNews(topic, self._session, self.names)
         self._looked_ns = self._named_ns = self._removed_ns = 0
         self.removed_name = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
-        if self._session and any(registration_ids):
+        if self._session and any(given):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
         self._versions = [0] * len(self.stores)
@@ -93,8 +89,7 @@ class SourceSession:
         """That, while it may send: a send that nobody has to hear of goes straight into C."""
         self.name = ""
         self.settlement: Settlement | None = None
-        self.may_send = False
-        self.closed = False
+        self.may_send = self.closed = False
         self.deregistration: SourceDeregistration | None = None
         self.opening = Opening(options.ume_registration_interval * 1_000_000)
         self.registered = threading.Condition()
@@ -147,14 +142,14 @@ class SourceSession:
             return self.deliver_events()
         if not self.machine.is_open:
             self._look_at_the_dead(now_ns)
-        self._act(self.machine.tick(now_ns, self.next_sequence_number), now_ns)
+        put_off = self.opening.put_off(self.machine)
+        self._act(put_off + self.machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
         if self.settlement is not None:
             self._look(self.settlement, now_ns)
             self._look_at_names(now_ns)
             work = int(self.settlement.turn(now_ns))
-            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self.handle).base)
-            header.heartbeat_ns = now_ns
+            ffi.cast("struct hf_stream_header *", lib.hf_source_map(self.handle).base).heartbeat_ns = now_ns
         return work + self.deliver_events()
 
     def _look_at_the_dead(self, now_ns: int) -> None:
@@ -262,11 +257,11 @@ class SourceSession:
         for action in actions:
             match action:
                 case reg.Ask(store):
-                    self._ask(store)
+                    self._question(self._ask, store)
                 case reg.Open(incarnation, start_sqn):
                     self._act(self._open(incarnation, start_sqn), now_ns)
                 case reg.Announce(store):
-                    self._announce(store)
+                    self._question(self._announce, store)
                 case reg.Abandon():
                     self._abandon()
                 case reg.Seated() if self.settlement is not None and self.settlement.begun:
@@ -279,8 +274,7 @@ class SourceSession:
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
             self._register.complete(self.machine.start_sqn, self.machine.over)
-        if complete and self.on_event is not None:
-            self.untold = True  # before it may send: wait_registered looks at both
+            self.untold = self.on_event is not None  # before it may send: wait_registered looks at both
         self._let_send(self.machine.may_send)
         self._news.look(self.machine, self.next_sequence_number, now_ns)
         if actions and self.settlement is not None:
@@ -293,9 +287,18 @@ class SourceSession:
         self.may_send = may_send
         self.direct = self._straight if may_send else None
 
+    def _question(self, ask: Callable[[int], None], store: int) -> None:
+        """Put off where this process has run out of something: nothing is decided without the register."""
+        began_ns = time.monotonic_ns()
+        try:
+            ask(store)
+        except (SystemCallError, OSError, MemoryError) as error:
+            self._events += self.opening.not_asked(store, named(error), began_ns)
+        else:
+            self.opening.asked(store, is_open=bool(self.handle))
+
     def _ask(self, store: int) -> None:
-        link = self._links[store]
-        machine = self.machine
+        link, machine = self._links[store], self.machine
         twin = twin_of(self._links, store)
         if twin is not None:
             text = f"{self.names[store]} is the store {self.names[twin]} under another name: it would count twice; name it once"
@@ -325,15 +328,10 @@ class SourceSession:
             case _ if self.deregistration is not None:
                 return
             case wire.Begun():
-                welcome = self._links[store].welcome
-                settlement = self.settlement
+                welcome, settlement = self._links[store].welcome, self.settlement
                 news = self.machine.entries[store].hollow  # receivers have asked it since, and it had not begun
                 self._versions[store] += news
-                if (
-                    settlement is not None
-                    and welcome is not None
-                    and (settlement.find_store(store, welcome.uuid) or news)
-                ):
+                if settlement and welcome and (settlement.find_store(store, welcome.uuid) or news):
                     self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
                 self._register.end(self.machine.over)
                 begun = self.machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
@@ -342,8 +340,7 @@ class SourceSession:
                 self._act(self.machine.refused(store, refusal_of(answer, self.names[store])), now)
 
     def _announce(self, store: int) -> None:
-        link = self._links[store]
-        machine = self.machine
+        link, machine = self._links[store], self.machine
         grant = machine.entries[store].grant
         self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
         request = wire.Begin(
@@ -386,7 +383,10 @@ class SourceSession:
             self._straight = ring.handle
         if not self.stores:
             self._write_sri()
-        self._register.declare(self.machine.uuid, ring.incarnation, self.machine.lives(self.machine.seated))
+        # Each BEGIN needs what is not written yet (_announce).
+        self._register.declare(
+            self.machine.uuid, ring.incarnation, self.machine.lives(self.machine.seated), strict=False
+        )
         return self.machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:

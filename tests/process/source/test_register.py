@@ -261,8 +261,8 @@ def test_who_was_declared_and_never_began_is_not_waited_for(
     declared = threading.Event()
     declare = SourceRegister.declare
 
-    def last(self: SourceRegister, *what: Any) -> None:
-        declare(self, *what)
+    def last(self: SourceRegister, *what: Any, **how: Any) -> None:
+        declare(self, *what, **how)
         declared.set()
         raise KilledError
 
