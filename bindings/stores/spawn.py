@@ -110,10 +110,10 @@ class StoreProcess:
         )
         try:
             start_thread(self._reader)
-        except Error:
+        except BaseException:
             os.close(output)
             os.close(said)
-            self._kill()
+            self._end_unread()
             raise
         self._start(config, said, timeout)
 
@@ -167,6 +167,14 @@ class StoreProcess:
     def _kill(self) -> int:
         self._process.kill()
         return self.wait()
+
+    def _end_unread(self) -> None:
+        """Nobody reads what it writes, so there is no reader to wait for."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._alive.discard(self)
 
     def _check_owner(self) -> None:
         if os.getpid() != self._owner:
