@@ -31,7 +31,7 @@ from .feed import Feed
 from .late import Late
 from .line_identity import line_identity
 from .registrar import Registrar
-from .start import start_of
+from .start import OfProgram, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,9 +89,8 @@ class DeliveryController(Counts):
         self._prefix_only = options.ordered_delivery == -1
         """A store keeps one number: what was delivered ahead must not acknowledge what is still to be
         recovered."""
-        self.acking: AbstractContextManager[object] = (
-            threading.RLock()
-        )  # re-entered by a finalizer that acknowledges at once
+        self.acking: AbstractContextManager[object] = threading.RLock()
+        """Re-entered by a finalizer that acknowledges at once."""
         self._incarnation = 0
         """Of the newest ring that the receiving thread was sent to."""
         self._begun = 0, 0
@@ -179,7 +178,7 @@ class DeliveryController(Counts):
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
         error = named(error, f"topic {self.topic!r}")
-        self.failure = error
+        self.failure, self._lacks = error, None
         self.receiver.context.waits.show(self, None)
         self.receiver.failed(self.topic, self.source, error)
 
@@ -194,6 +193,9 @@ class DeliveryController(Counts):
         self._waiting, self._tried_ns = None, time.monotonic_ns()
         try:
             start = self._begin(action)
+        except OfProgram as raised:  # what its function raises is its own, also where it names a limit
+            self.fail(raised.error)
+            return
         except Exception as error:
             self._not_begun(action, named(error, f"topic {self.topic!r}"))
             return
@@ -242,10 +244,10 @@ class DeliveryController(Counts):
         self.board, self.line, self.window, self.feed, self.live = None, -1, None, None, None
         self._waiting = action
         self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+        code, before, self._lacks = getattr(error, "code", ""), self._lacks, None
         if isinstance(error, TurnHeldError):
             self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
             return
-        code, before = getattr(error, "code", ""), self._lacks
         self._lacks = reg.Refusal(code, str(error))
         if before is None or before.code != code:  # the text changes with what is used
             _log.error("%s: %s", self.source, error)

@@ -29,9 +29,17 @@ if TYPE_CHECKING:
     from ..options.resolve import Options
     from .ports import DeliveryPort
 
-__all__ = ["check_start", "published_now", "start_of"]
+__all__ = ["OfProgram", "check_start", "published_now", "start_of"]
 
 _log = logging.getLogger("holdfast")
+
+
+class OfProgram(Exception):  # noqa: N818  (never shown)
+    """``error``: what a function of the program raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def check_start(start: object, options: Options, *, reset: bool) -> ChosenStart | None:
@@ -85,7 +93,10 @@ def start_of(controller: DeliveryPort, low: int, high: int) -> Start:
         info = callbacks.RecoverySequenceNumberInfo(
             flags, low, limited_low(low, high, maximum), high, controller.source, controller.client_data, session
         )
-        function(info)
+        try:
+            function(info)
+        except Exception as error:
+            raise OfProgram(error) from error
         asked = int(info.low_sequence_number)
     start = start_number(low, high, maximum, asked)
     if start.clamped:

@@ -198,9 +198,15 @@ def test_a_source_without_a_session_says_so_in_the_callback(store: object) -> No
     assert seen == [(0, 0)]
 
 
-def test_a_recovery_callback_that_raises_fails_the_registration(store: object) -> None:
+@pytest.mark.parametrize("error", [
+    LookupError("no such table"), MemoryError("no such table"),
+    hf.LimitReachedError("no such table", 24, "EMFILE", limit="RLIMIT_NOFILE", value=1, used=1),
+], ids=["lookup", "memory", "limit"])  # fmt: skip
+def test_a_recovery_callback_that_raises_fails_the_registration(store: object, error: Exception) -> None:
+    """Also where it names a limit: that is the program's, and nothing that passes."""
+
     def wrong(info: object) -> None:
-        raise LookupError("no such table")
+        raise error
 
     told = Told()
     with hf.Context() as ctx:
@@ -209,6 +215,7 @@ def test_a_recovery_callback_that_raises_fails_the_registration(store: object) -
         rcv = ctx.receiver("quotes", options=options, on_event=told)
         with pytest.raises(hf.RegistrationError, match="no such table"):
             rcv.receive(SHORT)
+        assert [each.failure for each in rcv._all.values()] == [error]
         ctx.receiver("quotes", options=options, on_event=told, on_message=print)  # nobody calls: the event says it
         failed = told.wait(events.RegistrationError, 2)
         assert "no such table" in failed.text
