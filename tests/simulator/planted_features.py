@@ -131,8 +131,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "an_empty_log_stands_in": (
         Patch(
             EXPIRY,
-            "(self.proxies.ready.add if has else ",
-            "(self.proxies.ready.add if repository is not None else ",
+            "self.proxies.able(source.uuid, has)",
+            "self.proxies.able(source.uuid, repository is not None)",
         ),
         Patch(EXPIRY, "source.proxy and source.incarnation and options", "source.proxy and options"),
     ),
