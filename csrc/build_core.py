@@ -35,6 +35,7 @@ HEADERS = (
     "board/wait",
     "base/crc32c",
     "base/sync",
+    "base/birth",
     "log/log",
     "store/drain",
 )

@@ -264,10 +264,10 @@ class Os:
         return self.path.exists(path)
 
     def statvfs(self, path: object) -> SimpleNamespace:
-        """As os: whether it is read-only, and room."""
-        found = _stat(path, None, True)
+        """As os: whether it is read-only, room, and which file system it is."""
+        found = self.fstat(path) if isinstance(path, int) else _stat(path, None, True)
         flag = real.ST_RDONLY if lib.sim_devices[found.st_dev - 1].read_only else 0
-        files = {"f_files": 1 << 20, "f_favail": 1 << 20}
+        files = {"f_files": 1 << 20, "f_favail": 1 << 20, "f_fsid": found.st_dev}
         return SimpleNamespace(f_flag=flag, f_bavail=1 << 20, f_frsize=4096, f_blocks=1 << 20, **files)
 
 

@@ -129,7 +129,7 @@ struct inode *inode_new(int device, uint32_t kind, uint32_t mode)
     made->kind = kind;
     made->mode = mode;
     made->device = device;
-    made->modified_ns = file_time();
+    made->modified_ns = made->born_ns = file_time();
     return made;
 }
 
@@ -410,7 +410,8 @@ static void say(const struct inode *file, struct sim_stat *out)
                              .blocks = blocks * (PAGE / 512),
                              .links = (int64_t)file->links,
                              .mode = kind | file->mode,
-                             .modified_ns = file->modified_ns};
+                             .modified_ns = file->modified_ns,
+                             .born_ns = file->born_ns};
 }
 
 int64_t sim_stat(int dir, const char *path, int follow, struct sim_stat *out)

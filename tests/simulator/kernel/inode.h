@@ -34,7 +34,7 @@ struct inode {
     uint32_t kind, mode;
     int device;
     uint64_t size, synced_size;
-    int64_t modified_ns;
+    int64_t modified_ns, born_ns;
     uint32_t links;
     int opened;
     int mapped;                            /* for writing: any page may have changed */

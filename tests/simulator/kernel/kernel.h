@@ -90,7 +90,7 @@ int64_t sim_renameat(int from_dir, const char *from, int to_dir, const char *to)
 int64_t sim_symlinkat(const char *target, int dir, const char *path);
 int64_t sim_readlinkat(int dir, const char *path, char *out, uint64_t room);
 struct sim_stat {
-    int64_t device, inode, mode, links, size, blocks, modified_ns;
+    int64_t device, inode, mode, links, size, blocks, modified_ns, born_ns;
 };
 int64_t sim_stat(int dir, const char *path, int follow, struct sim_stat *out);
 int64_t sim_fstat(int fd, struct sim_stat *out);

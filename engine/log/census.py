@@ -1,0 +1,252 @@
+"""The census of a store: a file with the key of each source that it has ever granted (engine/rules/census.py
+says what that proves).
+
+It lies in ``.census``, beside the register of sources, so it outlives the store's disk and the machine's
+boots. One store writes it, under the lock of its name in the domain. Each line has a checksum that goes on
+from the line before: what is torn, damaged or taken out makes the whole file prove nothing. The first line
+says which census it is, of which store and domain, and which file and directory it stands in. A copy, also
+one that a backup brings back, is another file, and proves nothing.
+
+A census that is not what its store left there is not mended: the store begins another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..control.wire import UNDECODABLE
+from ..errors import CorruptionError, Error
+from ..native.core import ffi, lib
+from ..native.private_directory import open_private, open_regular
+from ..native.runtime import Path, os, secrets
+from ..native.status import check
+from ..native.sync import sync_data, sync_directory
+from ..rules.census import NOWHERE, TROUBLE, Found, Identity, Mark
+from .info_file import read_info
+from .register import register_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from ..memory.domain import Domain
+
+__all__ = ["RENEW_BYTES", "Census", "CensusFile", "census_directory", "key_of", "keys_of", "look_at"]
+
+NAME = ".census"
+VERSION = 1
+READ_MAX = 1 << 24
+RENEW_BYTES = 1 << 22
+"""A census of this size is begun anew, if that halves it: of a source that the store was told to forget, or
+whose time is over, nobody asks."""
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """The first line."""
+
+    version: int
+    id: str
+    store: str
+    domain: str
+    file: Identity
+    directory: Identity
+
+
+class Census(NamedTuple):
+    """A whole one."""
+
+    mark: Mark
+    keys: frozenset[str]
+    directory: Identity
+    file: Identity
+    size: int
+    """Of the file."""
+    sum: int
+    """What the checksum of its next line goes on from."""
+
+
+def census_directory(domain: Path) -> Path:
+    """Where the censuses of a domain's stores are. Raises ConfigError: this user has no home."""
+    return register_directory(domain).parent / NAME
+
+
+def key_of(topic: str, session: int, registration_id: int) -> str:
+    """Of a source: by its session ID, or by the RegID that it has at a store."""
+    given = (session, 0) if session else (0, registration_id)
+    return hashlib.blake2b(json.dumps([topic, *given]).encode(), digest_size=16).hexdigest()
+
+
+def keys_of(topic: str, session: int, registration_ids: Iterable[int]) -> set[str]:
+    """Of a source that comes with these, by all of which a store may know it."""
+    if session:
+        return {key_of(topic, session, 0)}
+    return {key_of(topic, 0, number) for number in registration_ids if number}
+
+
+class CensusFile:
+    """The file of one store. ``domain``: its directory. Raises ConfigError, ForeignOwnerError, OSError."""
+
+    def __init__(self, domain: Path, store: str) -> None:
+        path = Path(os.path.realpath(domain))
+        self.directory = census_directory(path)
+        self._store = store
+        self._domain = os.fsencode(str(path)).hex()
+        self._name = hashlib.blake2b(json.dumps([self._domain, store]).encode(), digest_size=16).hexdigest()
+
+    @contextlib.contextmanager
+    def _opened(self, name: str, flags: int) -> Iterator[tuple[int, int]]:
+        """Descriptors of the directory, which is made if anything is, and of a file in it."""
+        writes = bool(flags & os.O_CREAT)
+        with contextlib.ExitStack() as stack:
+            at = open_private(self.directory, make=writes, durable=writes)
+            stack.callback(os.close, at)
+            fd = open_regular(name, flags, at=at)
+            stack.callback(os.close, fd)
+            yield at, fd
+
+    def load(self) -> Census | None:
+        """What is there; None: there is nothing, and nothing of it is left.
+
+        Raises:
+            CorruptionError: it is not whole, not this store's, or not the file that it says it is.
+            Error, OSError: it cannot be read.
+        """
+        try:
+            with self._opened(self._name, os.O_RDONLY) as (at, fd):
+                return self._parse(_bytes_of(fd), identity(at), identity(fd))
+        except FileNotFoundError:
+            left = [name for name in os.listdir(self.directory) if name.startswith(self._name)]
+            if left:
+                raise CorruptionError(f"{self.directory / left[0]} was never completed") from None
+            return None
+
+    def _parse(self, data: bytes, directory: Identity, file: Identity) -> Census:
+        lines = data.split(b"\n")
+        if lines.pop():
+            raise CorruptionError(f"{self.directory / self._name}: its last line is torn")
+        sum_, texts = 0, list[bytes]()
+        for line in lines:
+            checksum, _, text = line.partition(b" ")
+            sum_ = zlib.crc32(text, sum_)
+            if checksum != b"%08x" % sum_:
+                raise CorruptionError(f"{self.directory / self._name}: line {len(texts) + 1} is damaged")
+            texts.append(text)
+        header = self._header(texts)
+        said, found = (header.store, header.domain, header.file, header.directory), (file, directory)
+        if said != (self._store, self._domain, *found):
+            raise CorruptionError(f"{self.directory / self._name} is a copy, or another store's")
+        keys = frozenset(text.decode() for text in texts[1:])
+        return Census(Mark(bytes.fromhex(header.id), len(texts)), keys, directory, file, len(data), sum_)
+
+    def _header(self, texts: Sequence[bytes]) -> Header:
+        try:
+            header = msgspec.json.decode(texts[0], type=Header)
+            if header.version == VERSION and len(bytes.fromhex(header.id)) == 16:
+                return header
+        except (IndexError, ValueError, *UNDECODABLE) as error:
+            raise CorruptionError(f"{self.directory / self._name}: it does not say what it is") from error
+        raise CorruptionError(f"{self.directory / self._name}: it is of a later version")
+
+    def renew(self, keys: Collection[str]) -> Census:
+        """Begins another census with these keys, in the place of any. It is on disk when this returns."""
+        made = f"{self._name}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.directory / made)
+        with self._opened(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as (at, fd):
+            directory, file = identity(at), identity(fd)
+            id_ = secrets.token_bytes(16)
+            header = Header(VERSION, id_.hex(), self._store, self._domain, file, directory)
+            data, sum_ = _lines([msgspec.json.encode(header), *(key.encode() for key in sorted(keys))], 0)
+            self._write(fd, data)
+            os.replace(made, self._name, src_dir_fd=at, dst_dir_fd=at)
+            sync_directory(self.directory)
+        return Census(Mark(id_, 1 + len(keys)), frozenset(keys), directory, file, len(data), sum_)
+
+    def append(self, census: Census, keys: Iterable[str]) -> Census:
+        """Adds these; they are on disk when this returns, and what is there before them.
+
+        Raises CorruptionError: the file is not the one that ``census`` was. After any error nobody knows what
+        of it is on disk.
+        """
+        new = sorted(set(keys) - census.keys)
+        data, sum_ = _lines([key.encode() for key in new], census.sum)
+        with self._opened(self._name, os.O_RDWR | os.O_APPEND) as (_, fd):
+            if (identity(fd), os.fstat(fd).st_size) != (census.file, census.size):
+                raise CorruptionError(f"{self.directory / self._name} was changed by somebody else")
+            self._write(fd, data)
+        mark = Mark(census.mark.id, census.mark.lines + len(new))
+        return census._replace(mark=mark, keys=census.keys.union(new), size=census.size + len(data), sum=sum_)
+
+    def _write(self, fd: int, data: bytes) -> None:
+        if data and os.write(fd, data) != len(data):
+            raise OSError(f"{self.directory / self._name}: no room")
+        sync_data(fd)
+
+    def spoil(self) -> None:
+        """From now on it proves nothing, also on a disk without room: no byte is added. Raises as the
+        class."""
+        with contextlib.suppress(FileNotFoundError), self._opened(self._name, os.O_RDWR) as (_, fd):
+            os.pwrite(fd, b"-", 0)
+            sync_data(fd)
+
+
+def _bytes_of(fd: int) -> bytes:
+    data = os.pread(fd, READ_MAX + 1, 0)
+    if len(data) > READ_MAX:
+        raise CorruptionError(f"a census of more than {READ_MAX} bytes")
+    return data
+
+
+def _lines(texts: Iterable[bytes], sum_: int) -> tuple[bytes, int]:
+    lines = []
+    for text in texts:
+        sum_ = zlib.crc32(text, sum_)
+        lines.append(b"%08x %s\n" % (sum_, text))
+    return b"".join(lines), sum_
+
+
+def identity(fd: int) -> Identity:
+    """Which file or directory this is. Raises CorruptionError where its file system does not say when it was
+    made: an inode's number is used again."""
+    born = ffi.new("int64_t *")
+    check(lib.hf_file_birth(fd, born), what="a census")
+    if born[0] <= 0:
+        raise CorruptionError("the file system of the censuses does not say when a file was made")
+    return int(os.fstat(fd).st_ino), int(os.statvfs(fd).f_fsid) & (2**63 - 1), int(born[0])
+
+
+def look_at(domain: Domain, declared: str, keys: Collection[str]) -> Found:
+    """What the census of a store says of a source with these keys; ``declared``: the store's name in the
+    list. Nothing is made. A disk may hang with it."""
+    info = read_info(domain, declared)
+    name = info.name if info is not None else declared
+    says = Mark(*(info.census or TROUBLE)) if info is not None else None
+    directory = NOWHERE
+    try:
+        file = CensusFile(domain.path, name)
+        directory = _directory_of(file)
+        if info is None and os.path.lexists(domain.info_path(declared)):
+            return Found(name, directory, f"{domain.info_path(declared)} cannot be read")
+        if info is None and ":" in name:  # an address, which may be another name of a store
+            return Found(name, directory, "nobody knows which store has this address")
+        census = file.load()
+    except FileNotFoundError as missing:
+        return Found(name, directory, f"there is no {missing.filename}")
+    except (Error, OSError) as unread:
+        return Found(name, directory, f"its census cannot be read: {unread}")
+    if census is None:
+        return Found(name, directory, info=says)
+    return Found(name, directory, "", census.mark, bool(census.keys & {*keys}), says)
+
+
+def _directory_of(file: CensusFile) -> Identity:
+    at = open_private(file.directory, make=False)
+    try:
+        return identity(at)
+    finally:
+        os.close(at)

@@ -1,0 +1,163 @@
+"""The file of a store's census (engine/log/census.py)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+
+from holdfast.engine.errors import CorruptionError
+from holdfast.engine.log import census
+from holdfast.engine.log.census import CensusFile, key_of, keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+K, L, M = (key_of("quotes", session, 0) for session in (1, 2, 3))
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CensusFile:
+    (tmp_path / "domain").mkdir()
+    monkeypatch.setattr(census, "register_directory", lambda _: tmp_path / ".register")
+    return CensusFile(tmp_path / "domain", "c")
+
+
+def path_of(file: CensusFile) -> Path:
+    (path,) = file.directory.iterdir()
+    return path
+
+
+def test_a_source_is_known_by_its_session_or_by_each_of_its_reg_ids() -> None:
+    assert keys_of("quotes", 1, [7, 8]) == {key_of("quotes", 1, 99)} == {K}
+    assert keys_of("quotes", 0, [7, 0, 8]) == {key_of("quotes", 0, 7), key_of("quotes", 0, 8)}
+    assert keys_of("quotes", 0, [0]) == set()
+    assert len({K, L, key_of("other", 1, 0), key_of("quotes", 0, 1)}) == 4
+
+
+def test_what_is_written_is_read(file: CensusFile) -> None:
+    began = file.renew({K})
+    assert file.load() == began
+    grown = file.append(began, {K, L})
+    assert file.load() == grown
+    assert grown.keys == {K, L}
+    assert (grown.mark.id, grown.mark.lines) == (began.mark.id, began.mark.lines + 1)
+    assert file.append(grown, {L}) == grown
+    again = file.renew({L})
+    assert file.load() == again
+    assert again.mark.id != began.mark.id
+    assert path_of(file).stat().st_mode & 0o77 == 0
+
+
+def test_where_nothing_is_left_there_is_none(file: CensusFile) -> None:
+    with pytest.raises(FileNotFoundError):
+        file.load()
+    file.renew(set())
+    path = path_of(file)
+    path.rename(path.with_suffix(".new"))
+    with pytest.raises(CorruptionError, match="never completed"):
+        file.load()
+    path.with_suffix(".new").unlink()
+    assert file.load() is None
+
+
+def torn(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def without_a_line(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:1] + lines[2:]))
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def another_ones(path: Path) -> None:
+    other = CensusFile(path.parent.parent / "domain", "d")
+    other.renew({K})
+    path.unlink()
+    path_of(other).rename(path)
+
+
+def copied(path: Path) -> None:
+    shutil.copy2(path, path.with_suffix(".copy"))
+    path.with_suffix(".copy").rename(path)
+
+
+def copied_with_its_directory(path: Path) -> None:
+    there = path.parent.with_suffix(".copy")
+    shutil.copytree(path.parent, there)
+    shutil.rmtree(path.parent)
+    there.rename(path.parent)
+
+
+def later(path: Path) -> None:
+    with mock.patch.object(census, "VERSION", 2):
+        CensusFile(path.parent.parent / "domain", "c").renew({K})
+
+
+@pytest.mark.parametrize(
+    "harm", [torn, changed, without_a_line, empty, another_ones, copied, copied_with_its_directory, later]
+)
+def test_what_is_not_the_whole_file_of_this_store_is_not_believed(
+    file: CensusFile, harm: Callable[[Path], None]
+) -> None:
+    began = file.renew({K, L})
+    harm(path_of(file))
+    with pytest.raises(CorruptionError):
+        file.load()
+    if harm not in {changed, later}:
+        with pytest.raises((CorruptionError, OSError)):
+            file.append(began, {M})
+    file.renew({M})
+    assert file.load() is not None
+
+
+def test_of_another_domain_it_is_another_file(file: CensusFile, tmp_path: Path) -> None:
+    file.renew({K})
+    (tmp_path / "other").mkdir()
+    assert CensusFile(tmp_path / "other", "c").load() is None
+
+
+def test_a_spoilt_one_proves_nothing(file: CensusFile) -> None:
+    began = file.renew({K})
+    file.spoil()
+    assert path_of(file).stat().st_size == began.size
+    with pytest.raises(CorruptionError):
+        file.load()
+    path_of(file).unlink()
+    file.spoil()
+
+
+def test_without_births_nothing_is_proved(file: CensusFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.renew({K})
+
+    def none(_: int, born: list[int]) -> int:
+        born[0] = 0
+        return 0
+
+    monkeypatch.setattr(census, "lib", mock.Mock(hf_file_birth=none))
+    with pytest.raises(CorruptionError, match="when a file was made"):
+        file.load()
+
+
+@pytest.mark.parametrize("call", ["write", "replace"])
+def test_what_could_not_be_written_is_told(file: CensusFile, call: str) -> None:
+    began = file.renew({K})
+    with mock.patch.object(os, call, side_effect=OSError(errno.ENOSPC, "no room")), pytest.raises(OSError):  # noqa: PT011
+        file.renew({L})
+    with mock.patch.object(os, "write", return_value=3), pytest.raises(OSError, match="no room"):
+        file.append(began, {L})
