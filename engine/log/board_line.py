@@ -12,7 +12,8 @@ from ..rules.reconcile import FOR_EVER
 if TYPE_CHECKING:
     from ..memory.domain import Domain
     from ..memory.mapping import Bells
-    from .state_file import Acked, SourceState
+    from .receiver_state import Acked
+    from .state_file import SourceState
 
 __all__ = ["StoreLine"]
 

@@ -7,12 +7,12 @@ import contextlib
 import errno
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
-from ..control.wire import U32, UNDECODABLE, Number, Uuid
+from ..control.fields import MarkOf  # noqa: TC001  (msgspec decodes by it)
+from ..control.wire import U32, UNDECODABLE, Uuid
 from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os
@@ -96,7 +96,7 @@ class StoreInfo(msgspec.Struct, frozen=True):
     ready: tuple[bytes, ...] | None = None
     """uuids of the sources that it knows, has messages of, and could stand in for; None: an older store does
     not say. Its files alone do not tell: it may have lost the state, and have the logs left."""
-    census: tuple[Annotated[bytes, Meta(max_length=16)], Number] | None = None
+    census: MarkOf | None = None
     """The mark of its census (engine/log/census.py). None: an older store keeps none."""
 
     def alive(self, domain: Domain) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -31,8 +31,10 @@ from ..native.private_directory import read_regular
 from ..native.runtime import os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
+from ..rules.census import Remembered, remember
 from ..rules.exclusions import OVER_MAX, Said
 from ..rules.reconcile import BEGINS_MAX, Table, after_begin, newest_table, void_from
+from .receiver_state import Acked, ReceiverState
 from .store_directory import writing
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..native.core import CData
+    from ..rules.census import Mark
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile"]
 
@@ -55,40 +58,6 @@ SERVED_MAX = 100
 """Exclusions that a store remembers to have learned after. An older one makes it learn once more."""
 LIFE_STEP = 1 << 20
 """How far a life's number is at most from the one before."""
-
-
-class ReceiverState(msgspec.Struct, omit_defaults=True):
-    """A receiver of one source."""
-
-    uuid: bytes
-    registration_id: int
-    session_id: int
-    ack: int
-    """Everything below is acknowledged."""
-    activity_timeout: int = 0
-    state_lifetime: int = 0
-    """Milliseconds, as its first registration asked for them; 0 = the store's."""
-    gone_ns: int = 0
-    """CLOCK_REALTIME since which nobody holds this registration; 0 = somebody does, or nobody has looked."""
-    paced: int = 0
-    """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
-    joined: bool = True
-    """Its line on the board was seen. Until then ``ack`` is only what it was granted."""
-    ephemeral: bool = False
-    """Nobody asked to keep it: forgotten at its end, where no state lifetime says otherwise
-    (docs/semantics.md A.4)."""
-    holder: tuple[int, int, int] = (0, 0, 0)
-    """Of an ephemeral one: token, pid and start time of its process. They prove its death without the board,
-    also to the next store process; token 0: nobody wrote it down."""
-
-
-class Acked(NamedTuple):
-    """What a receiver's line on the board says that it has."""
-
-    number: int
-    """Everything below, by the BEGINs that the store knows."""
-    joined: bool
-    """It says itself where it went on: this holds also where the store has written down more."""
 
 
 class SourceState(msgspec.Struct, omit_defaults=True):
@@ -158,6 +127,8 @@ class SourceState(msgspec.Struct, omit_defaults=True):
     """Number of the first message that it has."""
     first_ns: int = 0
     """When that was sent, CLOCK_REALTIME; 0: nobody knows."""
+    forgotten: bool = False
+    """When it was first granted here, the store's census had it already: the store has had it once."""
     met: bool = False
     """A receiver has registered with it, or one that is kept nowhere was told that it is over."""
 
@@ -275,11 +246,21 @@ class State(msgspec.Struct, omit_defaults=True):
     excluded: dict[str, int] = msgspec.field(default_factory=dict)
     """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion:
     nobody waits for them."""
+    census: tuple[str, bytes, int] | None = None
+    """Under which name the store has kept a census, and its mark (engine/rules/census.py)."""
+    censuses: dict[str, Remembered] = msgspec.field(default_factory=dict)
+    """The marks of other stores' censuses, as BEGINs have told them."""
 
     def lives_for(self, source: SourceState | None) -> list[int]:
         """Lives that the directory has had, or has taken over for this source; oldest first."""
         had = self.lives or range(self.opened + 1)
         return sorted({*had, *(source.taken if source is not None else ())})
+
+    def remember(self, censuses: Mapping[str, Mark]) -> bool:
+        """A BEGIN has told these marks of other stores. True: it is news."""
+        known = self.censuses
+        self.censuses = remember(known, {name: mark for name, mark in censuses.items() if name != self.name})
+        return self.censuses != known
 
     @property
     def adopts_empty(self) -> bool:

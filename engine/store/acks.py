@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..log.state_file import Acked, ReceiverState
+    from ..log.receiver_state import Acked, ReceiverState
     from .holdings import Holdings
 
 __all__ = ["is_news", "save"]

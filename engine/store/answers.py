@@ -34,7 +34,8 @@ from .registry import called
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..log.state_file import Acked, ReceiverState, SourceState, State
+    from ..log.receiver_state import Acked, ReceiverState
+    from ..log.state_file import SourceState, State
     from ..options.topic_rules import Topics
     from ..rules.reconcile import BeginOf, LogView, Table
     from ..rules.reports import Seen

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..log.info_file import StoreInfo
-    from ..log.state_file import ReceiverState, SourceState
+    from ..log.receiver_state import ReceiverState
+    from ..log.state_file import SourceState
     from ..native.core import CData
     from ..rules.proxy_source import Change
     from .clients import Clients

@@ -13,7 +13,8 @@ from .registry import called
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..log.state_file import ReceiverState, SourceState
+    from ..log.receiver_state import ReceiverState
+    from ..log.state_file import SourceState
     from ..memory.deregistered_lines import ReceiverLine
     from ..memory.domain import Domain
 

@@ -24,7 +24,8 @@ from .registry import called
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from ..log.state_file import ReceiverState, SourceState
+    from ..log.receiver_state import ReceiverState
+    from ..log.state_file import SourceState
     from ..memory.deregistered_lines import ReceiverLine
     from .clients import Client, Clients
     from .holdings import Holdings

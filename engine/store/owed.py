@@ -22,7 +22,8 @@ from .registry import called, source_called
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..log.state_file import ReceiverState, SourceState
+    from ..log.receiver_state import ReceiverState
+    from ..log.state_file import SourceState
     from ..memory.deregistered_lines import ReceiverLine
     from .holdings import Holdings
 

@@ -18,7 +18,8 @@ from .answers import Held
 from .clients import Client, Hold, Key
 
 if TYPE_CHECKING:
-    from ..log.state_file import Acked, ReceiverState, SourceState
+    from ..log.receiver_state import Acked, ReceiverState
+    from ..log.state_file import SourceState
     from .clients import Clients
     from .holdings import Holdings
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..log.state_file import ReceiverState, SourceState, State
+from ..log.receiver_state import ReceiverState
+from ..log.state_file import SourceState, State
 from ..log.state_parts import StateParts
 from ..rules.expiry import UNSET, Timers
 from ..rules.registration import REG_ID_MAX, Refusal

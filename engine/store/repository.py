@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ..log.state_file import Acked, SourceState
+    from ..log.receiver_state import Acked
+    from ..log.state_file import SourceState
     from ..memory.domain import Domain, ObjectName
     from .pacer import Pacer
 

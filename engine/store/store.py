@@ -51,6 +51,7 @@ from .guard import StoreGuard
 from .holdings import Holdings, UnusableLogError
 from .listener import StoreListener
 from .operator import OperatorDesk
+from .own_census import OwnCensus
 from .receivers import ReceiverDesk
 from .shelf import Shelf
 from .sources import SourceDesk
@@ -100,6 +101,10 @@ class Store:
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
+                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say)
+                if sealed is None:
+                    self._census.begin()
+                    self._file.save(self.state)
             self.bells = Bells.of(self.domain)
             self._bells_name = BellsName(self.domain, self.bells)
             self.holdings = Holdings(config.name, self.domain, self.bells, topics, self.state, self._file, self.logs)
@@ -110,7 +115,7 @@ class Store:
         self._selector.register(self._listener.sock, selectors.EVENT_READ)
         self._clients = Clients(self._selector, self.domain.fd, self.bells)
         self.receivers = ReceiverDesk(self.holdings, self._clients)
-        self.sources = SourceDesk(self.holdings, self._clients)
+        self.sources = SourceDesk(self.holdings, self._clients, self._census)
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
         self._expiry = Expiry(self.holdings, self._clients, self.sources, self.receivers, self._say)
         self._shelf = Shelf(self.holdings, self._clients)
@@ -168,7 +173,6 @@ class Store:
                 begin_in(each.path, self.domain.doubts)
             state = first_state(self.config.name)
         state.live()
-        self._file.save(state)
         return state
 
     def open(self) -> None:
@@ -191,7 +195,7 @@ class Store:
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
                 lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(of.standing)),
-                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)),
+                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)), self._census.mark,
             ),
         )  # fmt: skip
 
@@ -233,6 +237,9 @@ class Store:
                 self._save_acks()
                 self._look_for_logs()
                 self._bells_name.look(time.monotonic_ns())
+                if self._census.look():
+                    self.holdings.owe()
+                    self._say()
             self._expiry.turn()
             self._shelf.turn()
         except ReadOnlyError:  # the holdings have told it

@@ -11,7 +11,8 @@ from support.three_stores import everywhere
 from support.workers import until
 
 import holdfast as hf
-from holdfast.engine.log.state_file import Acked, SourceState
+from holdfast.engine.log.receiver_state import Acked
+from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:

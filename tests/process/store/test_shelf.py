@@ -18,7 +18,8 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.errors import SystemCallError
 from holdfast.engine.log import stale_rings
-from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, StateFile
+from holdfast.engine.log.receiver_state import Acked, ReceiverState
+from holdfast.engine.log.state_file import SourceState, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store import rounds, shelf
 from holdfast.engine.store.holdings import Holdings

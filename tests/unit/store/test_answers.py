@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from holdfast.engine.control import wire
-from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, State
+from holdfast.engine.log.receiver_state import Acked, ReceiverState
+from holdfast.engine.log.state_file import SourceState, State
 from holdfast.engine.options.receiver_paced import Wanted
 from holdfast.engine.options.topic_rules import TopicOptions, Topics
 from holdfast.engine.rules.reconcile import BEGINS_MAX, LogView

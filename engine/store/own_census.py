@@ -1,0 +1,181 @@
+"""A store's own census (engine/log/census.py): what it writes before it first grants a source.
+
+A disk may hang. So each piece of work is done by a thread, which a grant waits for at most
+:data:`PATIENCE_S`. Work that fails or takes too long is *trouble*: the store grants and serves all the same,
+and says that its census has not what it grants. It tells that before the grant: to everybody in the domain in
+its info file, and with the grant to the source, which tells it on. After a trouble nobody knows what is on
+disk, so the file is spoilt, if that can be written, and the census is never gone on with: the store tries now
+and then to begin another one, with all keys of its state.
+
+A store that has started on a disk that is read-only grants nothing: it begins no census, and has the mark
+that its state has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from ..errors import CorruptionError, Error
+from ..log.census import RENEW_BYTES, Census, CensusFile, key_of
+from ..native.runtime import Path, threading, time
+from ..rules.census import NOWHERE, TROUBLE, Identity, Mark, goes_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..log.state_file import SourceState, State
+
+__all__ = ["OwnCensus"]
+
+_log = logging.getLogger("holdfast.store")
+
+PATIENCE_S = 2.0
+"""Of a grant, and of a store that starts: so long it waits for this disk."""
+RETRY_NS = 10_000_000_000
+"""How soon after a trouble it is tried again."""
+
+
+class _Work:
+    """On a thread of its own."""
+
+    def __init__(self, work: Callable[[], Census]) -> None:
+        self._work = work
+        self.late = False
+        """It was waited for in vain: what it did counts no more."""
+        self.done: Census | Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-census", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.done = self._work()
+        except (Error, OSError, ValueError) as error:
+            self.done = error
+
+    def over(self, patience_s: float) -> bool:
+        """It is; waits so long at most."""
+        self._thread.join(patience_s)
+        return not self._thread.is_alive()
+
+
+class OwnCensus:
+    """See the module; the store's control thread. ``tell``: what writes the store's info file."""
+
+    def __init__(self, domain: Path, name: str, state: State, tell: Callable[[], None]) -> None:
+        self._domain, self._name, self._state, self._tell = domain, name, state, tell
+        self._begun = False
+        self.mark = Mark(*state.census[1:]) if state.census is not None else TROUBLE
+        self.directory: Identity = NOWHERE
+        self._census: Census | None = None
+        self._work: _Work | None = None
+        """Under way, or waited for in vain."""
+        self._why = ""
+        self._tried_ns = 0
+
+    def begin(self) -> None:
+        """The store starts: goes on with the census that is there, if it is the one of its state. The caller
+        saves the state, and tells who the store is."""
+        self._begun = True
+        name = self._state.census[0] if self._state.census is not None else self._name
+        known = self.mark if self._state.census is not None and name == self._name else None
+        keys = self._keys()
+
+        def work() -> Census:
+            if name != self._name:  # under that name it would not have what is granted from now on
+                CensusFile(self._domain, name).spoil()
+            file = CensusFile(self._domain, self._name)
+            found = None
+            with contextlib.suppress(CorruptionError, FileNotFoundError):
+                found = file.load()
+            if found is None or not (known is None or goes_on(found.mark, known)):
+                return file.renew(keys)
+            return file.append(found, keys)
+
+        self._do(work)
+
+    def lists(self, source: SourceState) -> bool:
+        """The store has granted it once."""
+        return self._census is not None and _key(source) in self._census.keys
+
+    def note(self, source: SourceState) -> bool:
+        """Before ``source`` is granted: its key is on disk when this returns, or the trouble is told. True:
+        the state is to be saved. Raises OSError: neither."""
+        census, key = self._census, _key(source)
+        if census is None or key in census.keys:
+            return False
+        if census.size > RENEW_BYTES and 2 * len(keys := self._keys()) < len(census.keys):
+            self._do(lambda: CensusFile(self._domain, self._name).renew(keys))
+        else:
+            self._do(lambda: self._append(census, key))
+        try:
+            self._tell()
+        except OSError:
+            if self._census is None:
+                raise
+        return True
+
+    def _append(self, census: Census, key: str) -> Census:
+        file = CensusFile(self._domain, self._name)
+        try:
+            return file.append(census, [key])
+        except (Error, OSError):
+            with contextlib.suppress(Error, OSError):
+                file.spoil()
+            raise
+
+    def look(self) -> bool:
+        """Now and then: after a trouble it begins another one. True: it has, and the state is to be saved and
+        told."""
+        if self._census is not None or not self._begun:
+            return False
+        if self._work is None:
+            if time.monotonic_ns() - self._tried_ns >= RETRY_NS:
+                self._tried_ns, keys = time.monotonic_ns(), self._keys()
+                self._work = _Work(lambda: CensusFile(self._domain, self._name).renew(keys))
+            return False
+        if not self._work.over(0):
+            return False
+        work, self._work = self._work, None
+        if not work.late:
+            self._take(work.done)
+        if self._census is None or self._keys() <= self._census.keys:
+            return self._census is not None
+        self._fail("sources were granted meanwhile")  # once more: these are not in it
+        self._tried_ns = 0
+        return False
+
+    def _do(self, work: Callable[[], Census]) -> None:
+        self._tried_ns = time.monotonic_ns()
+        self._work = _Work(work)
+        if not self._work.over(PATIENCE_S):
+            self._work.late = True
+            self._fail("the disk of the censuses does not answer")
+            return
+        done, self._work = self._work.done, None
+        self._take(done)
+
+    def _take(self, done: Census | Exception | None) -> None:
+        if not isinstance(done, Census):
+            self._fail(str(done))
+            return
+        if self._why:
+            _log.warning("store %s: its census can be written again", self._name)
+        self._why = ""
+        self._census, self.mark, self.directory = done, done.mark, done.directory
+        self._state.census = self._name, *done.mark
+
+    def _fail(self, why: str) -> None:
+        if why != self._why:
+            _log.warning("store %s: %s; a new source waits for this store when it is away", self._name, why)
+        self._why = why
+        self._census, self.mark, self.directory = None, TROUBLE, NOWHERE
+        self._state.census = self._name, *TROUBLE
+
+    def _keys(self) -> set[str]:
+        return {_key(source) for source in self._state.sources}
+
+
+def _key(source: SourceState) -> str:
+    return key_of(source.topic, source.session_id, source.registration_id)

@@ -1,0 +1,229 @@
+"""What a store writes before it first grants a source (engine/store/own_census.py)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+from support.workers import until
+
+from holdfast.engine.errors import CorruptionError
+from holdfast.engine.log import census
+from holdfast.engine.log.census import Census, CensusFile, key_of
+from holdfast.engine.log.state_file import SourceState, State
+from holdfast.engine.rules.census import TROUBLE
+from holdfast.engine.store import own_census
+from holdfast.engine.store.own_census import OwnCensus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Scene:
+    """A store's census, as its state and its info file have it."""
+
+    def __init__(self, domain: Path) -> None:
+        self.domain = domain
+        self.state = State("c", b"u" * 16, 1, 2)
+        self.told: list[object] = []
+
+    def start(self, name: str = "c") -> OwnCensus:
+        own = OwnCensus(self.domain, name, self.state, lambda: self.told.append(own.mark))
+        own.begin()
+        return own
+
+    def source(self, session: int) -> SourceState:
+        found = SourceState(session.to_bytes(16, "big"), "quotes", 100 + session, session)
+        self.state.sources.append(found)
+        return found
+
+    def file(self, name: str = "c") -> Census:
+        found = CensusFile(self.domain, name).load()
+        assert found is not None
+        return found
+
+    def has(self, *sessions: int, name: str = "c") -> bool:
+        return self.file(name).keys == {key_of("quotes", session, 0) for session in sessions}
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    (tmp_path / "domain").mkdir()
+    monkeypatch.setattr(census, "register_directory", lambda _: tmp_path / ".register")
+    return Scene(tmp_path / "domain")
+
+
+def no_room(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_it_is_on_disk_before_the_grant_and_told(scene: Scene) -> None:
+    own = scene.start()
+    assert scene.has()
+    source = scene.source(1)
+    assert not own.lists(source)
+    assert own.note(source)
+    assert scene.has(1)
+    assert own.lists(source)
+    assert scene.told == [own.mark] == [scene.file().mark]
+    assert scene.state.census == ("c", *own.mark)
+    assert not own.note(source), "it is there"
+    assert own.directory == scene.file().directory
+
+
+def test_a_store_that_starts_goes_on_with_its_census(scene: Scene) -> None:
+    scene.start().note(scene.source(1))
+    before = scene.file().mark
+    scene.source(2)
+    scene.start()
+    assert scene.has(1, 2)
+    assert scene.file().mark == (before.id, before.lines + 1)
+
+
+def test_a_store_whose_disk_was_lost_knows_what_it_has_granted(scene: Scene) -> None:
+    scene.start().note(scene.source(1))
+    before = scene.file().mark
+    scene.state = State("c", b"v" * 16, 1, 2)
+    own = scene.start()
+    assert own.mark == before
+    assert own.lists(scene.source(1))
+    assert not own.lists(scene.source(2))
+
+
+def test_a_census_that_is_not_the_one_of_its_state_is_begun_anew(scene: Scene) -> None:
+    own = scene.start()
+    own.note(scene.source(1))
+    before = scene.file()
+    old = (path := next(CensusFile(scene.domain, "c").directory.iterdir())).read_bytes()
+    own.note(scene.source(2))
+    path.write_bytes(old)  # set back, in the same file
+    assert scene.file() == before
+    scene.start()
+    assert scene.has(1, 2)
+    assert scene.file().mark.id != before.mark.id
+    path.unlink()
+    scene.start()
+    assert scene.has(1, 2)
+
+
+def test_what_its_directory_was_called_before_is_spoilt(scene: Scene) -> None:
+    scene.start().note(scene.source(1))
+    scene.start("d")
+    assert scene.has(1, name="d")
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+    scene.start("c")
+    assert scene.has(1)
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_where_it_cannot_be_written_the_trouble_is_told_and_another_one_begun(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    own = scene.start()
+    before = own.mark
+    with monkeypatch.context() as broken:
+        if call == "write":
+            broken.setattr(os, "write", no_room)
+        else:
+            broken.setattr(census, "sync_data", no_room)
+        assert own.note(scene.source(1))
+    assert own.mark == TROUBLE
+    assert scene.told == [TROUBLE]
+    assert scene.state.census == ("c", *TROUBLE)
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+    assert not own.note(scene.source(2)), "nothing is tried for each source"
+    assert not own.look(), "it is not due"
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    until("another one is begun", own.look)
+    assert scene.has(1, 2)
+    assert own.mark == scene.file().mark != before
+    assert scene.state.census == ("c", *own.mark)
+
+
+def test_a_store_that_was_killed_in_its_trouble_begins_another_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = scene.start()
+    before = own.mark
+    monkeypatch.setattr(CensusFile, "spoil", no_room)
+    with mock.patch.object(os, "write", no_room):
+        own.note(scene.source(1))
+    assert scene.file().mark == before, "it looks whole"
+    scene.start()
+    assert scene.has(1)
+    assert scene.file().mark.id != before.id
+
+
+def test_who_can_neither_write_nor_tell_grants_nothing(scene: Scene) -> None:
+    own = scene.start()
+    with (
+        mock.patch.object(own, "_tell", no_room),
+        mock.patch.object(os, "write", no_room),
+        pytest.raises(OSError, match="no room"),
+    ):
+        own.note(scene.source(1))
+
+
+def test_a_disk_that_hangs_holds_a_grant_up_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = scene.start()
+    before = own.mark
+    goes_on, append = threading.Event(), CensusFile.append
+
+    def hangs(*given: object) -> Census:
+        assert goes_on.wait(90)
+        return append(*given)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(CensusFile, "append", hangs)
+    monkeypatch.setattr(own_census, "PATIENCE_S", 0.01)
+    assert own.note(scene.source(1))
+    assert own.mark == TROUBLE
+    monkeypatch.setattr(own_census, "PATIENCE_S", 90)
+    assert not own.note(scene.source(2))
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    assert not own.look(), "the disk still hangs"
+    goes_on.set()
+    until("another one is begun", own.look)
+    assert scene.has(1, 2)
+    assert own.mark.id != before.id
+
+
+def test_what_is_granted_while_another_one_is_begun_is_in_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = scene.start()
+    with mock.patch.object(os, "write", no_room):
+        own.note(scene.source(1))
+    renew: Callable[..., Census] = CensusFile.renew
+    begun = threading.Event()
+
+    def waits(*given: object) -> Census:
+        made = renew(*given)
+        begun.set()
+        return made
+
+    monkeypatch.setattr(CensusFile, "renew", waits)
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    assert not own.look()
+    assert begun.wait(90)
+    own.note(scene.source(2))
+    until("another one is begun", own.look)
+    assert scene.has(1, 2)
+
+
+def test_a_long_one_is_begun_anew_when_few_of_its_sources_are_kept(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = scene.start()
+    for session in range(1, 6):
+        own.note(scene.source(session))
+    before = own.mark
+    del scene.state.sources[:4]
+    monkeypatch.setattr(own_census, "RENEW_BYTES", 1)
+    own.note(scene.source(6))
+    assert scene.has(5, 6)
+    assert own.mark.id != before.id
