@@ -7,6 +7,9 @@ from the line before: what is torn, damaged or taken out makes the whole file pr
 says which census it is, of which store and domain, and which file and directory it stands in. A copy, also
 one that a backup brings back, is another file, and proves nothing.
 
+A store that is known by other names leaves a mark for each of them: by such a name alone nobody knows whose
+census to read.
+
 A census that is not what its store left there is not mended: the store begins another one.
 """
 
@@ -187,6 +190,25 @@ class CensusFile:
             raise OSError(f"{self.directory / self._name}: no room")
         sync_data(fd)
 
+    @property
+    def _mark_of_alias(self) -> Path:
+        return self.directory / f"{self._name}.alias"
+
+    @property
+    def is_alias(self) -> bool:
+        """Some store has had this as another name."""
+        return os.path.lexists(self._mark_of_alias)
+
+    def set_alias(self, *, alias: bool) -> None:
+        """Whether that is so. On disk when this returns, if it was not so before. Raises as the class."""
+        if alias == self.is_alias:
+            return
+        if alias:
+            with self._opened(self._mark_of_alias.name, os.O_WRONLY | os.O_CREAT):
+                sync_directory(self.directory)
+        else:
+            os.unlink(self._mark_of_alias)
+
     def spoil(self) -> None:
         """From now on it proves nothing, also on a disk without room: no byte is added. Raises as the
         class."""
@@ -232,12 +254,14 @@ def look_at(domain: Domain, declared: str, keys: Collection[str]) -> Found:
         directory = _directory_of(file)
         if info is None and os.path.lexists(domain.info_path(declared)):
             return Found(name, directory, f"{domain.info_path(declared)} cannot be read")
-        if info is None and ":" in name:  # an address, which may be another name of a store
-            return Found(name, directory, "nobody knows which store has this address")
+        if info is None and file.is_alias:
+            return Found(name, directory, "that is another name of some store, and nobody knows of which")
         census = file.load()
     except FileNotFoundError as missing:
         return Found(name, directory, f"there is no {missing.filename}")
-    except (Error, OSError) as unread:
+    except Error as unread:
+        return Found(name, directory, f"its census cannot be read: {unread.args[0]}")
+    except OSError as unread:
         return Found(name, directory, f"its census cannot be read: {unread}")
     if census is None:
         return Found(name, directory, info=says)

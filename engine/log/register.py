@@ -166,6 +166,8 @@ class SourceRegister:
         self._trouble = ""
         self._known: Register = {}
         """What was read last."""
+        self.is_read = False
+        """The last try to read it succeeded."""
         self._claim = self._written = _Claim()
         self._busy: threading.Thread | None = None
         self._hangs = False
@@ -178,6 +180,7 @@ class SourceRegister:
         is written, and nobody is elected by that.
         """
         entries = self._look(lambda files: [entry for file in files for entry in file.load()], PATIENCE_S, strict=True)
+        self.is_read = entries is not None
         if entries is not None:
             self._known = _register(entries)
         return self._known

@@ -119,6 +119,8 @@ def doubt(found: Found, answers: Mapping[str, Told | None], took_part: Collectio
     ``answers``: what the stores say that have answered, by name; None: of an older version. None of them has
     begun with the source. ``took_part``: stores that did once, as this host's register has it.
     """
+    if found.why:
+        return found.why
     for store, told in answers.items():
         if told is None or told.mark == TROUBLE:
             return f"{store} keeps no census of its sources"
@@ -126,8 +128,8 @@ def doubt(found: Found, answers: Mapping[str, Told | None], took_part: Collectio
             return f"{store} keeps its census in another directory than is read here"
         if told.forgot:
             return f"{store} has had this source, and has forgotten it"
-    if found.why or found.name in took_part:
-        return found.why or "it has taken part, as the register of sources says"
+    if found.name in took_part:
+        return "it has taken part, as the register of sources says"
     known = [mark for told in answers.values() if told is not None and (mark := _of(told, found.name)) is not None]
     known += [found.info] if found.info is not None else []
     if TROUBLE in known:

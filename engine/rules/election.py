@@ -14,8 +14,9 @@ counts for nothing.
 While the stores that do have a say are not enough, one that has not answered may know more, so there is no
 decision; unless all that have a seat have answered. Where nobody knows anything, that is not enough: a backup
 may have had a seat before, and have it again for somebody else who lives. So backups are asked, too, and must
-have answered. A store that is dead and whose state can be read has answered as well; and no store can know a
-source that comes without RegID and session ID.
+have answered. A store that is dead and whose state can be read has answered as well, and so has one whose
+census proves that it has never had this source (census.py); and no store can know a source that comes without
+RegID and session ID.
 
 The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least
 number that no sufficient set of stores can have passed (reports.py). Where there is no such number, there is
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from .census import Found, doubt
 from .exclusions import OVER_MAX, Said, in_force
 from .reconcile import FOR_EVER, LogView, Table
 from .reports import (
@@ -52,7 +54,18 @@ if TYPE_CHECKING:
     from .quorum import Consensus, Groups
     from .registration import Grant
 
-__all__ = ["NOTHING", "Decision", "Register", "Written", "decide", "learners", "lives", "obstacle", "to_learn"]
+__all__ = [
+    "NOTHING",
+    "Decision",
+    "Register",
+    "Written",
+    "decide",
+    "learners",
+    "lives",
+    "obstacle",
+    "to_learn",
+    "unheard",
+]
 
 
 class Written(NamedTuple):
@@ -69,6 +82,7 @@ class Written(NamedTuple):
 Register = Mapping[bytes, Written]
 """By identity."""
 NOTHING: Register = MappingProxyType({})
+NOT_LOOKED: Mapping[int, Found] = MappingProxyType({})
 
 
 class Decision(NamedTuple):
@@ -269,21 +283,39 @@ def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
     return least_impossible(logs.configurations, numbers), numbers
 
 
+def unheard(groups: Groups, grants: Mapping[int, Grant], empty: Collection[int]) -> list[int]:
+    """Stores that have not answered, where nobody who has knows it."""
+    known = any(grant.incarnation for grant in grants.values())
+    return [] if known else [store for store in range(groups.stores) if store not in grants and store not in empty]
+
+
+def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: Register) -> dict[int, str]:
+    """Of stores that have not answered, and whose censuses were looked at: why these do not prove that the
+    store has never had the source; empty where they do. Nothing is proved where somebody knows it."""
+    if any(grant.incarnation for grant in grants.values()):
+        return {}
+    told = {grant.name: grant.census for grant in grants.values()}
+    took_part = {name for each in register.values() for name in each.lives}
+    return {store: doubt(each, told, took_part) for store, each in found.items() if store not in grants}
+
+
 def decide(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], behavior: Consensus, proposal: bytes,
     empty: Collection[int] = (), names: Sequence[str] = (), register: Register = NOTHING,
+    found: Mapping[int, Found] = NOT_LOOKED,
 ) -> Decision | None:  # fmt: skip
     """Return what to open, None while a store that has not answered may know more. `grants`: not empty; of
     backups, too. `empty`: stores that know nothing of it, also without having answered. `names`: of the
     stores, as they are declared. `register`: what this host's register has of each identity; it adds to what
-    the stores remember, and takes nothing from it.
+    the stores remember, and takes nothing from it. ``found``: censuses of stores that have not answered.
 
     The identity is the one under which most incarnations have begun; where nothing has, the one that all
     stores have given it already (who died before its first BEGIN left a ring by that name), else `proposal`.
     The incarnation is the greatest that a store has promised to this claimant.
     """
     newest = _newest(grants, names)
-    empty = {*empty, *_given_up(grants, names, register, newest)}
+    proved = {store for store, why in _doubts(found, grants, register).items() if not why}
+    empty = {*empty, *proved, *_given_up(grants, names, register, newest)}
     if _wanted(groups, seated, grants, empty, names, register):
         return None
     promised = max(grant.promised for grant in grants.values())
@@ -308,23 +340,26 @@ def decide(
 
 def obstacle(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], names: Sequence[str],
-    empty: Collection[int] = (), register: Register = NOTHING,
+    empty: Collection[int] = (), register: Register = NOTHING, found: Mapping[int, Found] = NOT_LOOKED,
 ) -> str | None:  # fmt: skip
     """Return why stores that have answered are not enough, and what to do about it; None: that is not the
-    reason."""
+    reason. ``found`` as for :func:`decide`."""
     if not groups.complete(set(grants) & set(seated)):
         return None
-    newest = _newest(grants, names)
-    empty = {*empty, *_given_up(grants, names, register, newest)}
+    newest, doubted = _newest(grants, names), _doubts(found, grants, register)
+    proved = {store for store, why in doubted.items() if not why}
+    empty = {*empty, *proved, *_given_up(grants, names, register, newest)}
     lost = [names[store] for store in sorted(learners(grants, names, register) & set(seated))]
-    missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty, names, register))]
+    wanted = sorted(_wanted(groups, seated, grants, empty, names, register))
+    missing = [names[store] for store in wanted]
+    unproved = "".join(f"; {names[s]} may have had it: {doubted[s]}" for s in wanted if doubted.get(s))
     if lost and missing:
         who, has = ", ".join(lost), "has" if len(lost) == 1 else "have"
         other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
         return (
             f"{who} {has} no state of it, or not all; {other}, which may have, {is_} not there: start "
             f"{'it' if len(missing) == 1 else 'one of them'}, run `holdfast store adopt-empty {lost[0]}`, or give up what only "
-            f"{'it has' if len(missing) == 1 else 'they have'}: `holdfast store exclude {missing[0]}`"
+            f"{'it has' if len(missing) == 1 else 'they have'}: `holdfast store exclude {missing[0]}`{unproved}"
         )
     if newest is None or missing:
         return None

@@ -26,6 +26,7 @@ from .registration import Action, Grant, Phase, Registration
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from .census import Found
     from .quorum import Consensus, Groups
 
 __all__ = ["SourceRegistration"]
@@ -63,6 +64,8 @@ class SourceRegistration(Registration):
         self._anonymous = anonymous
         self._empty = set(range(len(self.entries))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
+        self.found: dict[int, Found] = {}
+        """The censuses of stores that are unheard; to be looked at anew, again and again."""
         self.register = election.NOTHING
         """What this host's register has; to be read anew before each question."""
         self.over: list[int] = []
@@ -98,9 +101,7 @@ class SourceRegistration(Registration):
     def keeps_too_little(self) -> bool:
         """Too few of its stores keep messages for any to become stable (docs/semantics.md I.3)."""
         no_acks = RegistrationSuccessFlags.NOACKS
-        empty = {
-            store for store, entry in enumerate(self.entries) if entry.grant is not None and entry.grant.flags & no_acks
-        }
+        empty = {store for store, grant in self.grants().items() if grant.flags & no_acks}
         return bool(empty) and not self._sufficient(self.seated - empty)
 
     def start(self) -> list[Action]:
@@ -111,6 +112,7 @@ class SourceRegistration(Registration):
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
+        self.found.pop(store, None)
         if not self._anonymous:  # from now on it may learn something
             self._empty.discard(store)
         return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
@@ -160,6 +162,10 @@ class SourceRegistration(Registration):
     def _claims(self) -> Phase | None:
         return None if self.is_open else Phase.GRANTED
 
+    def grants(self) -> dict[int, Grant]:
+        """All that hold."""
+        return {store: entry.grant for store, entry in enumerate(self.entries) if entry.grant is not None}
+
     def _answers(self, *, last: bool = False) -> dict[int, Grant]:
         """What stores granted; before the opening backups are among them. ``last``: also of those that are
         asked again."""
@@ -169,10 +175,15 @@ class SourceRegistration(Registration):
             if entry.grant and (entry.phase is Phase.GRANTED or (last and entry.again))
         }
 
+    def unheard(self, now_ns: int) -> list[int]:
+        """Stores that have not answered, where nobody knows it: their censuses may end the wait."""
+        answers = self._answers(last=True)
+        waits = not self.is_open and self._is_over(now_ns) and self._sufficient(self.seated & set(answers))
+        return election.unheard(self.groups, answers, self._empty) if waits else []
+
     def _decision(self) -> election.Decision | None:
-        return election.decide(
-            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names, self.register
-        )
+        known = self._empty, self._names, self.register, self.found
+        return election.decide(self.groups, self.seated, self._answers(), self.behavior, self.uuid, *known)
 
     def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
         return Registration._stuck(self, held, in_use) or self._decision() is None
@@ -234,15 +245,13 @@ class SourceRegistration(Registration):
     def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
         """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells
         it."""
-        grants = {store: entry.grant for store, entry in enumerate(self.entries) if entry.grant is not None}
-        told = election.lives(grants, self.register, self.uuid)
-        names = {grant.name for store, grant in grants.items() if of is None or store in of}
+        told = election.lives(self.grants(), self.register, self.uuid)
+        names = {grant.name for store, grant in self.grants().items() if of is None or store in of}
         return {name: life for name, life in told.items() if name in names}
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
-        grants = {index: entry.grant for index, entry in enumerate(self.entries) if entry.grant is not None}
-        return election.to_learn(store, grants, self._names) if store in grants else []
+        return election.to_learn(store, self.grants(), self._names) if store in self.grants() else []
 
     def open_by(self, by_ns: int) -> None:
         """Somebody waits: after an attempt that failed the next one is made at this time, if not before."""
@@ -480,7 +489,7 @@ class SourceRegistration(Registration):
             return "; ".join(said)
         if not self.is_open and (
             reason := election.obstacle(
-                self.groups, self.seated, self._answers(last=True), names, self._empty, self.register
+                self.groups, self.seated, self._answers(last=True), names, self._empty, self.register, self.found
             )
         ):
             return reason

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
+from ..control.census import marks_of
 from ..control.deregistration import SourceDeregistration, check_deregister, close_for_good
 from ..control.grants import grant_of
 from ..control.link import twin_of
@@ -18,7 +19,6 @@ from ..control.refusals import refusal_of
 from ..errors import ClosedError, FencedError, ForkedHandleError, SystemCallError
 from ..events import source as events
 from ..events.info import ForceReclaimInfo
-from ..log.info_file import knows_nothing
 from ..log.register import SourceRegister, earlier_stores, elsewhere
 from ..memory import nameless
 from ..memory.domain import unlink_object
@@ -35,6 +35,7 @@ from .opening import Opening
 from .quorum_news import QuorumNews
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
+from .unheard import Unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,6 +81,9 @@ class SourceSession:
         if self._session and any(given):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
+        self._unheard = Unheard(
+            context, self.machine, self._links, self._register, topic, self._session, given, self._look_ns
+        )
         self._versions = [0] * len(self.stores)
         self.board: Mapping | None = None
         self.handle: CData = ffi.NULL
@@ -141,7 +145,7 @@ class SourceSession:
             self.deregistration.tick(now_ns)
             return self.deliver_events()
         if not self.machine.is_open:
-            self._look_at_the_dead(now_ns)
+            self._unheard.turn(now_ns)
         put_off = self.opening.put_off(self.machine)
         self._act(put_off + self.machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
@@ -151,16 +155,6 @@ class SourceSession:
             work = int(self.settlement.turn(now_ns))
             ffi.cast("struct hf_stream_header *", lib.hf_source_map(self.handle).base).heartbeat_ns = now_ns
         return work + self.deliver_events()
-
-    def _look_at_the_dead(self, now_ns: int) -> None:
-        """Registration need not wait for a dead store that knows nothing of this source."""
-        if now_ns - self._looked_ns < self._look_ns:
-            return
-        self._looked_ns = now_ns
-        for index, link in enumerate(self._links):
-            wanted = self.stores[index].registration_id
-            if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
-                self.machine.knows_nothing(index)
 
     def _look_at_names(self, now_ns: int) -> None:
         """Who has the ring and the board goes on. No name can be given back to them, and another object under
@@ -349,6 +343,7 @@ class SourceSession:
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
             earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0), machine.over,
+            dict(marks_of(machine.grants().values())),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:

@@ -42,7 +42,8 @@ class StoreListener:
         self._domain = domain
         self._name = config.name
         self._path = domain.socket_path(config.name)
-        self._aliases: set[str] = set()
+        self.aliases: set[str] = set()
+        """The other names that it has got."""
         ports = {port_name(config.port)} if config.port else set()
         with domain.exclusive(patient=True):  # or a process that is stopped for a moment would end a store that starts
             if self._path.is_symlink() and STORE_NAME.fullmatch(config.name):  # a port is no other name that yields
@@ -57,7 +58,7 @@ class StoreListener:
                 self.sock.bind(os.fspath(self._path))
                 os.chmod(self._path, 0o600)
                 self.sock.listen(BACKLOG)
-                self._aliases = (ports | {alias for alias in config.aliases if self._is_free(alias)}) - {config.name}
+                self.aliases = (ports | {alias for alias in config.aliases if self._is_free(alias)}) - {config.name}
                 self._link()
             except BaseException:
                 self._leave()
@@ -73,7 +74,7 @@ class StoreListener:
 
     def _leave(self) -> None:
         self._path.unlink(missing_ok=True)
-        for alias in self._aliases:
+        for alias in self.aliases:
             path = self._domain.socket_path(alias)
             if path.is_symlink() and os.readlink(path) == self._path.name:  # not if somebody has it by now
                 path.unlink()
@@ -98,7 +99,7 @@ class StoreListener:
         for path in list(self._domain.stores.iterdir()):
             if path.is_symlink() and os.readlink(path) in {f"{self._name}{ending}" for ending in ENDINGS}:
                 path.unlink()  # of an earlier start: it may have another port now
-        for alias in self._aliases:
+        for alias in self.aliases:
             path = self._domain.socket_path(alias)
             _remove(path)
             for ending in ENDINGS:

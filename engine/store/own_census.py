@@ -23,7 +23,7 @@ from ..native.runtime import Path, threading, time
 from ..rules.census import NOWHERE, TROUBLE, Identity, Mark, goes_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ..log.state_file import SourceState, State
 
@@ -61,10 +61,14 @@ class _Work:
 
 
 class OwnCensus:
-    """See the module; the store's control thread. ``tell``: what writes the store's info file."""
+    """See the module; the store's control thread. ``tell``: what writes the store's info file. ``aliases``:
+    other names of the store."""
 
-    def __init__(self, domain: Path, name: str, state: State, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, domain: Path, name: str, state: State, tell: Callable[[], None], aliases: Collection[str] = ()
+    ) -> None:  # fmt: skip
         self._domain, self._name, self._state, self._tell = domain, name, state, tell
+        self._aliases = aliases
         self._begun = False
         self.mark = Mark(*state.census[1:]) if state.census is not None else TROUBLE
         self.directory: Identity = NOWHERE
@@ -83,10 +87,12 @@ class OwnCensus:
         keys = self._keys()
 
         def work() -> Census:
+            for alias in self._aliases:
+                CensusFile(self._domain, alias).set_alias(alias=True)
             if name != self._name:  # under that name it would not have what is granted from now on
                 CensusFile(self._domain, name).spoil()
-            file = CensusFile(self._domain, self._name)
-            found = None
+            file, found = CensusFile(self._domain, self._name), None
+            file.set_alias(alias=False)
             with contextlib.suppress(CorruptionError, FileNotFoundError):
                 found = file.load()
             if found is None or not (known is None or goes_on(found.mark, known)):
@@ -108,7 +114,8 @@ class OwnCensus:
         if census.size > RENEW_BYTES and 2 * len(keys := self._keys()) < len(census.keys):
             self._do(lambda: CensusFile(self._domain, self._name).renew(keys))
         else:
-            self._do(lambda: self._append(census, key))
+            keys = self._keys() | {key}
+            self._do(lambda: self._append(census, key, keys))
         try:
             self._tell()
         except OSError:
@@ -116,10 +123,13 @@ class OwnCensus:
                 raise
         return True
 
-    def _append(self, census: Census, key: str) -> Census:
+    def _append(self, census: Census, key: str, keys: Collection[str]) -> Census:
+        """Or begins another one with ``keys``, where somebody has taken the file away, or changed it."""
         file = CensusFile(self._domain, self._name)
         try:
-            return file.append(census, [key])
+            with contextlib.suppress(CorruptionError, FileNotFoundError):
+                return file.append(census, [key])
+            return file.renew(keys)
         except (Error, OSError):
             with contextlib.suppress(Error, OSError):
                 file.spoil()
@@ -158,7 +168,7 @@ class OwnCensus:
 
     def _take(self, done: Census | Exception | None) -> None:
         if not isinstance(done, Census):
-            self._fail(str(done))
+            self._fail(str(done.args[0] if isinstance(done, Error) else done))
             return
         if self._why:
             _log.warning("store %s: its census can be written again", self._name)

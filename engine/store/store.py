@@ -101,7 +101,8 @@ class Store:
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
-                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say)
+                aliases = self._listener.aliases
+                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say, aliases)
                 if sealed is None:
                     self._census.begin()
                     self._file.save(self.state)

@@ -87,8 +87,11 @@ def run_store(tmp_path: Path) -> Iterator[Callable[..., ThreadStore]]:
     """Starts stores; called again with one name after a stop, it is a restart. All are stopped at the end."""
     started: list[ThreadStore] = []
 
-    def run(name: str = "a", kind: str = "memory", directory: str = "", **options: object) -> ThreadStore:
-        config = StoreConfig(name, tmp_path / (directory or f"store-{name}"), type=kind, options=options)
+    def run(
+        name: str = "a", kind: str = "memory", directory: str = "", aliases: tuple[str, ...] = (), **options: object
+    ) -> ThreadStore:
+        place = tmp_path / (directory or f"store-{name}")
+        config = StoreConfig(name, place, type=kind, options=options, aliases=aliases)
         started.append(ThreadStore(config))
         return started[-1]
 

@@ -121,6 +121,17 @@ def test_what_its_directory_was_called_before_is_spoilt(scene: Scene) -> None:
     assert scene.has(1)
 
 
+def test_where_somebody_has_taken_it_away_another_one_is_begun_at_once(scene: Scene) -> None:
+    own = scene.start()
+    own.note(scene.source(1))
+    before = own.mark
+    next(CensusFile(scene.domain, "c").directory.iterdir()).unlink()
+    own.note(scene.source(2))
+    assert scene.has(1, 2)
+    assert own.mark == scene.file().mark
+    assert own.mark.id != before.id
+
+
 @pytest.mark.parametrize("call", ["write", "sync"])
 def test_where_it_cannot_be_written_the_trouble_is_told_and_another_one_begun(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str

@@ -1,0 +1,97 @@
+"""Stores that a source has not heard of while it waits to begin: what their files say (docs/design.md 14 and
+15).
+
+A dead store whose state can be read has answered by that. Of any other the census is read, where enough
+stores have answered and none of them knows the source (engine/rules/census.py). Its disk may hang, so that is
+done on a thread, again and again while the source waits; each look replaces the one before.
+
+Two lives of one source do not miss each other for it. Where both declare the same stores, what completes
+the one and what completes the other have a store in common that answers both: it holds a source for one of
+them, and what it has promised to a claimant makes it refuse the BEGIN of an earlier one. Where the lists
+differ, and all that they share is a store that one of them has proved: the other life has had its grant
+before the look, and the census has it; or that store is there now, and a link to it ends what was proved.
+Between a look and the BEGIN that it leads to nobody looks: two programs that start one source at that very
+moment, with different lists, may both begin, as they may where a dead store's state is read. Then the store
+knows one of them, and refuses the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import Error
+from ..log.census import keys_of, look_at
+from ..log.info_file import knows_nothing
+from ..native.background import in_background
+from ..rules.census import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..control.host import Host
+    from ..control.link import StoreLink
+    from ..log.register import SourceRegister
+    from ..native.runtime import futures
+    from ..rules.source_registration import SourceRegistration
+
+__all__ = ["Unheard"]
+
+PATIENCE_NS = 5_000_000_000
+"""A look that takes longer is none."""
+HANGS = "the disk of its census does not answer"
+UNREAD = "the register of sources cannot be read"
+
+
+class Unheard:
+    """See the module; the context's thread. ``registration_ids``: of the source, by store; ``look_ns``: how
+    often it looks."""
+
+    def __init__(
+        self, host: Host, machine: SourceRegistration, links: Sequence[StoreLink], register: SourceRegister, topic: str,
+        session: int, registration_ids: Sequence[int], look_ns: int,
+    ) -> None:  # fmt: skip
+        self._host, self._machine, self._links, self._register = host, machine, links, register
+        self._topic, self._session, self._registration_ids = topic, session, registration_ids
+        self._look_ns = look_ns
+        self._looked_ns = 0
+        self._look: futures.Future[dict[int, Found]] | None = None
+
+    def turn(self, now_ns: int) -> None:
+        """While the source is not open."""
+        look = self._look
+        if look is not None and look.done():
+            self._look = None
+            self._machine.found = look.result() if self._register.is_read else self._all(UNREAD, look.result())
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        if self._look is not None:
+            if now_ns - self._looked_ns >= max(PATIENCE_NS, self._look_ns):
+                self._machine.found = self._all(HANGS, self._machine.unheard(now_ns))
+            return
+        self._looked_ns = now_ns
+        for index, link in enumerate(self._links):
+            wanted = self._registration_ids[index]
+            if not link.up and knows_nothing(self._host.domain, link.name, self._topic, wanted, self._session):
+                self._machine.knows_nothing(index)
+        self._begin(self._machine.unheard(now_ns))
+
+    def _begin(self, stores: Sequence[int]) -> None:
+        if not stores:
+            self._machine.found = {}
+            return
+        domain, names = self._host.domain, {store: self._links[store].name for store in stores}
+        keys = keys_of(self._topic, self._session, self._registration_ids)
+
+        def look() -> dict[int, Found]:
+            try:
+                return {store: look_at(domain, name, keys) for store, name in names.items()}
+            except (Error, OSError, ValueError) as error:
+                return {store: Found(name, why=str(error)) for store, name in names.items()}
+
+        try:
+            self._look = in_background("holdfast-census", look)
+        except RuntimeError as error:
+            self._machine.found = self._all(str(error), stores)
+
+    def _all(self, why: str, stores: Sequence[int] | dict[int, Found]) -> dict[int, Found]:
+        return {store: Found(self._links[store].name, why=why) for store in stores}
