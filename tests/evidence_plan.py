@@ -31,6 +31,8 @@ __all__ = ["FUZZ", "HARNESSES", "Harness", "Night", "command", "parts", "run"]
 TESTS = Path(__file__).resolve().parent
 MAKE = "make --no-print-directory"
 PLAIN = "build/c/plain"
+HISTORIES = "tests/model/test_histories.py tests/model/test_censuses.py"
+PROPERTIES = "tests/model " + " ".join(f"--ignore={path}" for path in HISTORIES.split())
 FUZZ = (
     "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
     "block",
@@ -175,22 +177,22 @@ HARNESSES = (
     ),
     Harness(
         "properties", "Hypothesis: stream, log and persistence against models",
-        (_pytest("properties", "tests/model --ignore=tests/model/test_histories.py", "planted_bug"),),
+        (_pytest("properties", PROPERTIES, "planted_bug"),),
         {"tests": 2, "examples": 2000}, 5, beside=True,
         nights={
             "properties": Night(
-                _pytest("properties", "tests/model --ignore=tests/model/test_histories.py", "planted_bug", "long"),
+                _pytest("properties", PROPERTIES, "planted_bug", "long"),
                 "examples", 50_000,
             )
         },
     ),
     Harness(
         "histories",
-        "lives of one source, with stores away, unreadable, wiped, restored, late, and the register lost or restored",
-        (_pytest("histories", "tests/model/test_histories.py", "planted_bug"),), {"histories": 38_000}, 17, beside=True,
+        "lives of one source, with stores away, unreadable, wiped, restored, late, and the register or a census harmed",
+        (_pytest("histories", HISTORIES, "planted_bug"),), {"histories": 38_000}, 25, beside=True,
         nights={
             "histories": Night(
-                _pytest("histories", "tests/model/test_histories.py", "planted_bug", "long"), "histories", 1_000_000
+                _pytest("histories", HISTORIES, "planted_bug", "long"), "histories", 1_000_000
             )
         },
     ),

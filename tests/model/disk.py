@@ -9,6 +9,7 @@ from holdfast.engine.rules.reconcile import LogView, Table, void_from
 
 if TYPE_CHECKING:
     from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.rules.census import Mark, Remembered
 
 
 class Kept(NamedTuple):
@@ -31,6 +32,11 @@ class Disk:
     """It is not the first one of its store."""
     excluded: dict[str, int] = field(default_factory=dict)
     """As State.excluded: whom the operator has excluded, and the number of that exclusion."""
+
+    mark: Mark | None = None
+    """Of its census, as its state has it."""
+    marks: dict[str, Remembered] = field(default_factory=dict)
+    """Of the others' ones."""
 
     @property
     def known_lives(self) -> list[int]:

@@ -26,17 +26,16 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
+from model.answers import OURS, Answers
+from model.censuses import Host
 from model.declared import Register
 from model.disk import Disk, Kept
-from model.fates import Fates
 from model.verdicts import LostError, OnlyWrittenError, gist, makes_void, renumbers, table_of
 
-from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.rules import election
-from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.census import TROUBLE, remember
 from holdfast.engine.rules.reconcile import after_begin
 from holdfast.engine.rules.registration import Grant
-from holdfast.engine.rules.reports import Configuration, Seen, farthest
 from holdfast.engine.store.answers import keeps_promise
 
 if TYPE_CHECKING:
@@ -45,14 +44,13 @@ if TYPE_CHECKING:
     from model.choices import Choices
     from model.declared import Declared
 
+    from holdfast.engine.log.state_file import SourceState
     from holdfast.engine.rules.quorum import Consensus
 
     Question = Callable[[], tuple[election.Decision | None, dict[int, Grant]]]
 
-OURS = b"o" * 16
 
-
-class World(Fates):
+class World(Answers):
     """The stores, and the judge's book."""
 
     writes = True
@@ -65,6 +63,7 @@ class World(Fates):
     def __init__(self, names: str) -> None:
         self.life = 0
         self.disks = {name: Disk([self.next_life()]) for name in names}
+        self.host = Host()
         self.copies: dict[str, Disk] = {}
         self.claimants = self.exclusions = 0
         self.sent = 0
@@ -106,7 +105,7 @@ class World(Fates):
         """Of these a decision has said that they may be gone."""
         self.begun = False
         """Something has, somewhere."""
-        self.decided = self.waited = 0
+        self.decided = self.waited = self.proved = 0
 
     def next_life(self) -> int:
         """Of a directory that is opened; no other has had it."""
@@ -114,79 +113,6 @@ class World(Fates):
         return self.life
 
     # A life of the source -----------------------------------------------------------------------------------
-
-    def answers(
-        self, declared: Declared, up: Collection[str], blind: bool, hidden: Collection[str], claimant: bytes, least: int
-    ) -> dict[int, Grant]:
-        """What the stores that are up grant. ``blind``: none reads others' files; ``hidden``: nobody does."""
-        grants = {}
-        for index, name in enumerate(declared.stores):
-            if name in up:
-                unread = set(self.disks) - {name} if blind else set(hidden) - {name}
-                grants[index] = self._grant(name, unread, claimant, least)
-        return grants
-
-    def _grant(self, name: str, unread: Collection[str], claimant: bytes, least: int) -> Grant:
-        disk = self.disks[name]
-        state = disk.state
-        if state is None:  # it knows whom it is told of, and whom it reads nothing of
-            state = disk.state = SourceState(claimant.ljust(16, b"\0"), "quotes", 7, 0)
-        own = disk.view()
-        written = [*(store for each in self.register.lists for store in each.stores), *self.register.lives]
-        others = [store for store in dict.fromkeys([*state.stores, *written]) if store != name] if state.stores else []
-        seen = [Seen(name, name, own)]
-        for store in others:
-            told, wrote = ({each[store]} if store in each else set() for each in (state.peers, self.register.lives))
-            seen.append(self._seen(store, unread, told, wrote))
-        known = farthest(seen)
-        state.promise(claimant, known.incarnation, least)
-        groups = Groups.told(state.sizes, state.groups, state.intragroup, state.intergroup) if state.stores else None
-        return Grant(
-            7, state.uuid, known.end, state.incarnation > 0, known.incarnation, known.begins, votes=not state.learner,
-            opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=disk.known_lives, promised=state.promised,
-            seen=tuple(seen), configuration=Configuration(tuple(state.stores), groups) if groups is not None else None,
-            excluded=state.excluded(disk.excluded), exclusions=dict(disk.excluded), over=tuple(state.over),
-            served=tuple(state.served),
-        )  # fmt: skip
-
-    def _seen(self, name: str, unread: Collection[str], told: set[int], wrote: set[int]) -> Seen:
-        """As store_info.seen_at reads a peer's files."""
-        disk = self.disks[name]
-        if name in unread:
-            return Seen(name, name, None, "away")
-        state = disk.state
-        lives = disk.known_lives
-        missed = any(life > lives[0] and life not in lives for life in told | wrote)
-        begun = told or any(life not in lives for life in wrote)
-        if missed or (begun and (state is None or not state.incarnation)):
-            return Seen(name, name, None, "not that life")
-        if state is not None and state.learner:
-            return Seen(name, name, None, "has lost")
-        return Seen(name, name, disk.view())
-
-    def ask(
-        self, declared: Declared, up: Collection[str], grants: dict[int, Grant], hidden: Collection[str],
-        behavior: Consensus, claimant: bytes,
-    ) -> election.Decision | None:  # fmt: skip
-        """The product's decision."""
-        place = {name: index for index, name in enumerate(declared.stores)}
-        empty = {  # dead, and their state can be read and knows nothing; a wiped one is not the store that was known
-            place[name]
-            for name in declared.stores
-            if name not in up and name not in hidden and self.disks[name].state is None and not self.disks[name].wiped
-        }
-        seated = {place[name] for name in declared.seats(up)}
-        register = {OURS: self.register.written}
-        return election.decide(
-            declared.groups,
-            seated,
-            grants,
-            behavior,
-            claimant.ljust(16, b"\0"),
-            empty,
-            tuple(declared.stores),
-            register,
-        )
 
     def decide(
         self, declared: Declared, up: Collection[str], hidden: Collection[str], blind: bool, behavior: Consensus,
@@ -226,7 +152,7 @@ class World(Fates):
         self.claimants += 1
         claimant = b"%d" % self.claimants
         for name in up:
-            self.disks[name].lives.append(self.next_life())
+            self.open(name)
         before = {name: copy.deepcopy(self.disks[name].state) for name in up}
         question = partial(self.decide, declared, up, hidden, blind, behavior, claimant)
         self._prepare(up, question)
@@ -239,6 +165,8 @@ class World(Fates):
             self._forget_promises(before)
             return False
         self.decided += 1
+        if not any(grant.incarnation for grant in grants.values()):
+            self.proved += self.ask(declared, up, grants, hidden, behavior, claimant, censuses=False) is None
         self._part(found)
         if found.uuid != OURS and any(self.disks[name].log for name in up):
             raise LostError(f"another identity begins on {sorted(up)}, where messages are kept")
@@ -308,11 +236,9 @@ class World(Fates):
             return False
         self.events += 1
         begun[:] = [store for store in begun if store not in {dead, new}]
-        disk = self.disks[new]
         if not dead:
-            disk.lives.append(self.next_life())
-        if disk.state is None:
-            disk.state = SourceState(OURS, "quotes", 7, 0)
+            self.open(new)
+        self.claim(new, OURS)
         told[new] = self._life_to_tell(new, told)
         if new not in self.learning or not dead:  # it registers in the middle of this life
             self.learning[new] = self._to_learn(declared, {*up, new})[new]
@@ -376,6 +302,7 @@ class World(Fates):
                 raise LostError(
                     f"BEGIN{table[-1]} makes void number {number} of {kept.incarnation}, and {name} keeps it"
                 )
+        disk.marks = remember(disk.marks, {each: self.disks[each].mark or TROUBLE for each in told if each != name})
         disk.log = holding
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True

@@ -88,23 +88,28 @@ ONCE = ("wipe", "forget", "lose_register")
 
 def lives(
     lists: list[Declared], count: int, choices: Choices, fates: Sequence[str] = STORES, *, eventful: bool = False,
-    reads: bool = False,
+    reads: bool = False, until: int = 0,
 ) -> World:  # fmt: skip
     """Each life on one of the lists; before each but the first, something befalls a store or the register;
     ``eventful``: and in the middle of it something happens; ``reads``: behind it somebody reads. Who reads a
-    store that was restored, and no other one, cannot know better: so then nothing is to befall them."""
+    store that was restored, and no other one, cannot know better: so then nothing is to befall them.
+    ``until`` this life the last one of the lists is declared, and after that the others."""
     world = World(names(lists))
+    if world.lived_before and choices.pick([True, False]):
+        world.live_before()
     with contextlib.suppress(OnlyWrittenError):
         for life in range(count):
             if life:
                 befall(world, choices, fates)
-            declared = choices.pick(lists)
+            declared = choices.pick(lists if not until else lists[-1:] if life < until else lists[:-1])
             up = choices.pick(
                 [each for each in subsets(declared.stores) if declared.enough(declared.seats(each) & set(each))]
             )
             hidden = choices.pick(["", "".join(store for store in world.disks if store not in up)])
             blind = choices.pick([False, True])
             world.live(declared, up, choices, hidden=hidden, blind=blind, eventful=eventful)
+            if world.meets:
+                world.another_source()
             if reads:
                 judge_readers(world)
         world.judge_end(declared)
@@ -217,7 +222,7 @@ def forgetful_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def old_lists_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "writes", False)
-    monkeypatch.setattr("model.histories.Grant", lambda *args, configuration, **more: Grant(*args, **more))
+    monkeypatch.setattr("model.answers.Grant", lambda *args, configuration, **more: Grant(*args, **more))
 
 
 def there_is_no_register(monkeypatch: pytest.MonkeyPatch) -> None:
