@@ -55,13 +55,16 @@ class Unheard:
         self._look_ns = look_ns
         self._looked_ns = 0
         self._look: futures.Future[dict[int, Found]] | None = None
+        self._up: list[bool] = []
+        """The links, when it began."""
 
     def turn(self, now_ns: int) -> None:
         """While the source is not open."""
         look = self._look
         if look is not None and look.done():
             self._look = None
-            self._machine.found = look.result() if self._register.is_read else self._all(UNREAD, look.result())
+            found = {store: each for store, each in look.result().items() if self._links[store].up == self._up[store]}
+            self._machine.found = found if self._register.is_read else self._all(UNREAD, found)
         if now_ns - self._looked_ns < self._look_ns:
             return
         if self._look is not None:
@@ -79,6 +82,7 @@ class Unheard:
         if not stores:
             self._machine.found = {}
             return
+        self._up = [link.up for link in self._links]
         domain, names = self._host.domain, {store: self._links[store].name for store in stores}
         keys = keys_of(self._topic, self._session, self._registration_ids)
 

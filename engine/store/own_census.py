@@ -76,6 +76,8 @@ class OwnCensus:
         self._work: _Work | None = None
         """Under way, or waited for in vain."""
         self._why = ""
+        self._long = RENEW_BYTES
+        """From this size on it is asked whether a shorter one would do."""
         self._tried_ns = 0
 
     def begin(self) -> None:
@@ -111,11 +113,11 @@ class OwnCensus:
         census, key = self._census, _key(source)
         if census is None or key in census.keys:
             return False
-        if census.size > RENEW_BYTES and 2 * len(keys := self._keys()) < len(census.keys):
+        keys = self._fewer(census)
+        if keys:
             self._do(lambda: CensusFile(self._domain, self._name).renew(keys))
         else:
-            keys = self._keys() | {key}
-            self._do(lambda: self._append(census, key, keys))
+            self._do(lambda: self._append(census, key))
         try:
             self._tell()
         except OSError:
@@ -123,13 +125,23 @@ class OwnCensus:
                 raise
         return True
 
-    def _append(self, census: Census, key: str, keys: Collection[str]) -> Census:
-        """Or begins another one with ``keys``, where somebody has taken the file away, or changed it."""
+    def _fewer(self, census: Census) -> set[str]:
+        """The keys that another census would have, if it is time for one: the old one is long, and most of it
+        is of no use. Empty: it is not."""
+        if census.size < self._long:
+            return set()
+        keys = self._keys()
+        fewer = 2 * len(keys) < len(census.keys)
+        self._long = RENEW_BYTES if fewer else 2 * census.size  # not looked at for each source
+        return keys if fewer else set()
+
+    def _append(self, census: Census, key: str) -> Census:
+        """Or begins another one, where somebody has taken the file away, or changed it."""
         file = CensusFile(self._domain, self._name)
         try:
             with contextlib.suppress(CorruptionError, FileNotFoundError):
                 return file.append(census, [key])
-            return file.renew(keys)
+            return file.renew(census.keys | {key})
         except (Error, OSError):
             with contextlib.suppress(Error, OSError):
                 file.spoil()

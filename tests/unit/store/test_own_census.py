@@ -230,12 +230,17 @@ def test_what_is_granted_while_another_one_is_begun_is_in_it(scene: Scene, monke
 def test_a_long_one_is_begun_anew_when_few_of_its_sources_are_kept(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(own_census, "RENEW_BYTES", 500)
     own = scene.start()
-    for session in range(1, 6):
-        own.note(scene.source(session))
     before = own.mark
-    del scene.state.sources[:4]
-    monkeypatch.setattr(own_census, "RENEW_BYTES", 1)
-    own.note(scene.source(6))
-    assert scene.has(5, 6)
+    for session in range(1, 20):
+        own.note(scene.source(session))
+    assert own.mark.id == before.id, "all of its sources are kept"
+    assert scene.file().size > 500
+    del scene.state.sources[:18]
+    for session in range(20, 50):
+        own.note(scene.source(session))
+        del scene.state.sources[:-1]
     assert own.mark.id != before.id
+    assert len(scene.file().keys) < 30
+    assert own.lists(scene.state.sources[-1])
