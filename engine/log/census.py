@@ -43,6 +43,7 @@ __all__ = ["RENEW_BYTES", "Census", "CensusFile", "census_directory", "key_of", 
 
 NAME = ".census"
 VERSION = 1
+KEY_CHARACTERS = 32
 READ_MAX = 1 << 24
 RENEW_BYTES = 1 << 22
 """A census of this size is begun anew, if that halves it: of a source that the store was told to forget, or
@@ -143,6 +144,8 @@ class CensusFile:
         said, found = (header.store, header.domain, header.file, header.directory), (file, directory)
         if said != (self._store, self._domain, *found):
             raise CorruptionError(f"{self.directory / self._name} is a copy, or another store's")
+        if any(len(text) != KEY_CHARACTERS or not text.isalnum() for text in texts[1:]):
+            raise CorruptionError(f"{self.directory / self._name}: a line of it is no key")
         keys = frozenset(text.decode() for text in texts[1:])
         return Census(Mark(bytes.fromhex(header.id), len(texts)), keys, directory, file, len(data), sum_)
 
