@@ -18,6 +18,7 @@ from support.workers import Worker, stand_still, until
 import holdfast as hf
 from holdfast.engine.log import census
 from holdfast.engine.log.census import CensusFile
+from holdfast.engine.log.register import register_directory
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.census import TROUBLE
 from holdfast.engine.source import unheard
@@ -104,8 +105,8 @@ def test_after_a_reboot_too(stores: Stores, wipe: Callable[[str], None], own_dom
 def test_a_store_that_hangs_is_not_waited_for_and_takes_part_when_it_goes_on(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # the store is a process, and has its census where the domain says
-    monkeypatch.setenv("HOLDFAST_DOMAIN", own_domain)
+    # The store is a process, and has its census where the domain says.
+    monkeypatch.setattr(census, "register_directory", register_directory)
     for name in "ab":
         run_store(name, "disk")
     worker = Worker("store", tmp_path, directory=str(tmp_path / "store-c"), kind="disk", domain=own_domain, name="c")
