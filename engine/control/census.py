@@ -42,6 +42,9 @@ def told_of(said: CensusTold | None) -> Told | None:
 
 
 def marks_of(grants: Iterable[Grant]) -> dict[str, Mark]:
-    """What BEGIN tells of the stores that have granted; of one that keeps no census, that it is in
-    trouble."""
+    """What BEGIN tells of the stores that have granted; of one that keeps no census beside others that do,
+    that it is in trouble."""
+    grants = list(grants)
+    if all(grant.census is None for grant in grants):
+        return {}
     return {grant.name: grant.census.mark if grant.census is not None else TROUBLE for grant in grants}

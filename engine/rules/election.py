@@ -284,9 +284,14 @@ def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
 
 
 def unheard(groups: Groups, grants: Mapping[int, Grant], empty: Collection[int]) -> list[int]:
-    """Stores that have not answered, where nobody who has knows it."""
+    """Stores that have not answered, where nobody who has knows it, and some store keeps a census."""
     known = any(grant.incarnation for grant in grants.values())
-    return [] if known else [store for store in range(groups.stores) if store not in grants and store not in empty]
+    kept = any(grant.census is not None for grant in grants.values())
+    return (
+        []
+        if known or not kept
+        else [store for store in range(groups.stores) if store not in grants and store not in empty]
+    )
 
 
 def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: Register) -> dict[int, str]:

@@ -7,6 +7,9 @@ its info file, and with the grant to the source, which tells it on. After a trou
 disk, so the file is spoilt, if that can be written, and the census is never gone on with: the store tries now
 and then to begin another one, with all keys of its state.
 
+Where the option `holdfast-census` is 0 a store keeps none: nothing is written and nothing told. If it has
+kept one before, that is spoilt, and it tells a trouble: what it grants from now on is not in it.
+
 A store that has started on a disk that is read-only grants nothing: it begins no census, and has the mark
 that its state has.
 """
@@ -62,13 +65,14 @@ class _Work:
 
 class OwnCensus:
     """See the module; the store's control thread. ``tell``: what writes the store's info file. ``aliases``:
-    other names of the store."""
+    other names of the store. ``keeps``: the option `holdfast-census`."""
 
     def __init__(
-        self, domain: Path, name: str, state: State, tell: Callable[[], None], aliases: Collection[str] = ()
+        self, domain: Path, name: str, state: State, tell: Callable[[], None], aliases: Collection[str] = (),
+        keeps: bool = True,
     ) -> None:  # fmt: skip
         self._domain, self._name, self._state, self._tell = domain, name, state, tell
-        self._aliases = aliases
+        self._aliases, self._keeps = aliases, keeps
         self._begun = False
         self.mark = Mark(*state.census[1:]) if state.census is not None else TROUBLE
         self.directory: Identity = NOWHERE
@@ -83,6 +87,9 @@ class OwnCensus:
     def begin(self) -> None:
         """The store starts: goes on with the census that is there, if it is the one of its state. The caller
         saves the state, and tells who the store is."""
+        if not self._keeps:
+            self._end()
+            return
         self._begun = True
         name = self._state.census[0] if self._state.census is not None else self._name
         known = self.mark if self._state.census is not None and name == self._name else None
@@ -100,6 +107,23 @@ class OwnCensus:
             if found is None or not (known is None or goes_on(found.mark, known)):
                 return file.renew(keys)
             return file.append(found, keys)
+
+        self._do(work)
+
+    @property
+    def told(self) -> Mark | None:
+        """What others are told. None: it keeps none, and has kept none."""
+        return self.mark if self._keeps or self._state.census is not None else None
+
+    def _end(self) -> None:
+        """It was kept before, and is no more."""
+        if self._state.census is None or self._state.census[1:] == TROUBLE:
+            return
+        file = CensusFile(self._domain, self._state.census[0])
+
+        def work() -> Census:
+            file.spoil()
+            raise OSError("it keeps no census any more (holdfast-census 0)")
 
         self._do(work)
 

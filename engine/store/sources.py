@@ -150,8 +150,10 @@ class SourceDesk:
             over=source.over, census=self._told(source),
         )  # fmt: skip
 
-    def _told(self, source: SourceState) -> CensusTold:
+    def _told(self, source: SourceState) -> CensusTold | None:
         own, state = self._census, self._holdings.state
+        if own.told is None:
+            return None
         forgot = source.forgotten and not source.incarnation
         return tell(own.mark, own.directory, state.censuses, forgot=forgot)
 

@@ -101,8 +101,8 @@ class Store:
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
-                aliases = self._listener.aliases
-                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say, aliases)
+                aliases, keeps = self._listener.aliases, bool(topics.store.options.holdfast_census)
+                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say, aliases, keeps)
                 if sealed is None:
                     self._census.begin()
                     self._file.save(self.state)
@@ -196,7 +196,7 @@ class Store:
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
                 lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(of.standing)),
-                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)), self._census.mark,
+                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)), self._census.told,
             ),
         )  # fmt: skip
 

@@ -22,7 +22,6 @@ from holdfast.engine.log.register import register_directory
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.census import TROUBLE
 from holdfast.engine.source import unheard
-from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +37,12 @@ def censuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where those of this test are."""
     monkeypatch.setattr(census, "register_directory", lambda _: tmp_path / "host" / ".register")
     return tmp_path / "host" / ".census"
+
+
+@pytest.fixture
+def run_store(run_store: Callable[..., ThreadStore]) -> Callable[..., ThreadStore]:
+    """Each keeps a census."""
+    return lambda *given, **options: run_store(*given, **{"holdfast-census": 1, **options})
 
 
 @pytest.fixture
@@ -109,7 +114,8 @@ def test_a_store_that_hangs_is_not_waited_for_and_takes_part_when_it_goes_on(
     monkeypatch.setattr(census, "register_directory", register_directory)
     for name in "ab":
         run_store(name, "disk")
-    worker = Worker("store", tmp_path, directory=str(tmp_path / "store-c"), kind="disk", domain=own_domain, name="c")
+    given: dict[str, Any] = {"directory": str(tmp_path / "store-c"), "kind": "disk", "options": {"holdfast-census": 1}}
+    worker = Worker("store", tmp_path, domain=own_domain, name="c", **given)
     try:
         worker.start().wait_ready()
         assert worker.process is not None
@@ -323,12 +329,32 @@ def test_another_name_of_a_store_is_not_taken_for_one_that_never_ran(
     waited(2, "c may have had it: that is another name of some store")
 
 
-def test_where_a_store_of_an_older_version_answers_nothing_is_proved(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
+def test_where_a_store_that_keeps_none_answers_nothing_is_proved(
+    stores: Stores, run_store: Callable[..., ThreadStore], own_domain: str
 ) -> None:
+    """And what it kept before is spoilt."""
     stores["c"].stop()
-    monkeypatch.setattr(SourceDesk, "_told", lambda *_: None)
+    stores["a"].stop()
+    run_store("a", "disk", **{"holdfast-census": 0})
+    assert file_of("a", own_domain).read_bytes()[:1] == b"-"
     waited(2, "c may have had it: a keeps no census")
+
+
+def test_where_no_store_keeps_one_nothing_is_looked_at_or_written(
+    run_store: Callable[..., ThreadStore], censuses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is by default."""
+    monkeypatch.setattr(unheard, "look_at", mock.Mock(side_effect=AssertionError))
+    off = {"holdfast-census": 0}
+    a, b = run_store("a", "disk", **off), run_store("b", "disk", **off)
+    with hf.Context(session_id=2) as ctx, ctx.source("quotes", options=SOURCE) as src:
+        waits(src, "c")
+        run_store("c", "disk", **off)
+        src.wait_registered(SHORT)
+        until("a has it", lambda: a.store.state.sources[0].incarnation)
+        assert a.store.state.censuses == b.store.state.censuses == {}
+        assert a.store.state.census is None
+    assert not censuses.exists()
 
 
 def test_a_disk_that_hangs_is_no_proof(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

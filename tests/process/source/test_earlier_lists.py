@@ -20,7 +20,6 @@ from holdfast.engine.log.register_file import RegisterFile
 from holdfast.engine.log.sight import on_record
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER
-from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,12 +268,8 @@ def test_a_list_that_is_older_than_all_begins_that_a_table_remembers_keeps_its_b
     assert not [each for each in told if isinstance(each, hf.events.receiver.UnrecoverableLoss)]
 
 
-def test_a_store_that_never_ran_is_excluded_by_the_operators_word(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new source with a session ID: the third store may have had it, as far as anybody knows. The others
-    are of a version that keeps no census."""
-    monkeypatch.setattr(SourceDesk, "_told", lambda *_: None)
+def test_a_store_that_never_ran_is_excluded_by_the_operators_word(run_store: Callable[..., ThreadStore]) -> None:
+    """A new source with a session ID: the third store may have had it, as far as anybody knows."""
     for name in "ab":
         run_store(name, "disk")
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("abq")) as src:

@@ -32,8 +32,8 @@ class Scene:
         self.state = State("c", b"u" * 16, 1, 2)
         self.told: list[object] = []
 
-    def start(self, name: str = "c") -> OwnCensus:
-        own = OwnCensus(self.domain, name, self.state, lambda: self.told.append(own.mark))
+    def start(self, name: str = "c", *, keeps: bool = True) -> OwnCensus:
+        own = OwnCensus(self.domain, name, self.state, lambda: self.told.append(own.mark), keeps=keeps)
         own.begin()
         return own
 
@@ -244,3 +244,21 @@ def test_a_long_one_is_begun_anew_when_few_of_its_sources_are_kept(
     assert own.mark.id != before.id
     assert len(scene.file().keys) < 30
     assert own.lists(scene.state.sources[-1])
+
+
+def test_where_it_is_switched_off_nothing_is_written_and_what_was_kept_is_spoilt(scene: Scene) -> None:
+    never = scene.start(keeps=False)
+    assert not never.note(scene.source(1))
+    assert not never.look()
+    assert never.told is None
+    assert scene.state.census is None
+    assert not CensusFile(scene.domain, "c").directory.exists()
+    scene.start()
+    ended = scene.start(keeps=False)
+    assert ended.told == TROUBLE
+    assert scene.state.census == ("c", *TROUBLE)
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+    before = scene.start()
+    assert scene.has(1)
+    assert before.mark == scene.file().mark, "switched on again, it is another one"
