@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..rules.census import TROUBLE, Identity, Mark, Told
+from ..rules.census import MORE, TROUBLE, Identity, Mark, Told
 from .fields import MarkOf, Number  # noqa: TC001  (msgspec decodes by them)
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..rules.census import Remembered
     from ..rules.registration import Grant
 
-__all__ = ["CensusTold", "marks_of", "tell", "told_of"]
+__all__ = ["CensusTold", "brief", "marks_of", "tell", "told_of"]
 
 
 class CensusTold(msgspec.Struct, frozen=True, array_like=True):
@@ -26,11 +26,19 @@ class CensusTold(msgspec.Struct, frozen=True, array_like=True):
     directory: tuple[Number, Number, Number]
     others: dict[str, MarkOf]
     forgot: bool = False
+    lost: bool = False
 
 
-def tell(mark: Mark, directory: Identity, others: Mapping[str, Remembered], *, forgot: bool) -> CensusTold:
+def tell(
+    mark: Mark, directory: Identity, others: Mapping[str, Remembered], *, forgot: bool, lost: bool = False
+) -> CensusTold:
     """As it goes out."""
-    return CensusTold(mark, directory, {name: each[:2] for name, each in others.items()}, forgot)
+    return CensusTold(mark, directory, {name: each[:2] for name, each in others.items()}, forgot, lost)
+
+
+def brief(said: CensusTold | None) -> CensusTold | None:
+    """Without the other stores: of these nothing is known then."""
+    return msgspec.structs.replace(said, others={MORE: TROUBLE}) if said is not None else None
 
 
 def told_of(said: CensusTold | None) -> Told | None:
@@ -38,7 +46,7 @@ def told_of(said: CensusTold | None) -> Told | None:
     if said is None:
         return None
     others = {name: Mark(*mark) for name, mark in said.others.items()}
-    return Told(Mark(*said.mark), said.directory, others, said.forgot)
+    return Told(Mark(*said.mark), said.directory, others, said.forgot, said.lost)
 
 
 def marks_of(grants: Iterable[Grant]) -> dict[str, Mark]:

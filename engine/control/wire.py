@@ -15,7 +15,7 @@ from msgspec import Meta
 from ..errors import CorruptionError
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..printable import cut
-from .census import CensusTold  # noqa: TC001  (msgspec decodes by it)
+from .census import CensusTold, brief
 from .fields import U32, BeginOf, MarkOf, Number, Small, Topic, Uuid
 from .forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from .listing import ListSources, Over, SourceInfo, Sources
@@ -460,7 +460,7 @@ def _fitting(message: Request | Answer) -> Request | Answer:
             logs = [msgspec.structs.replace(log, why=cut(log.why, WHY_MAX)) for log in message.logs]
             whole = msgspec.structs.replace(message, logs=logs)
             fits = len(_encoder.encode(whole)) <= PACKET_MAX
-            return whole if fits else msgspec.structs.replace(whole, census=None)  # then it proves nothing
+            return whole if fits else msgspec.structs.replace(whole, census=brief(whole.census))
         case ReceiverGranted():
             unrecorded = cut(message.unrecorded, TEXT_MAX)
             return msgspec.structs.replace(message, others=_latest(message.others), unrecorded=unrecorded)

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 
     from ..memory.domain import Domain
 
-__all__ = ["RENEW_BYTES", "Census", "CensusFile", "census_directory", "key_of", "keys_of", "look_at"]
+__all__ = ["RENEW_BYTES", "Census", "CensusFile", "census_directory", "key_of", "keys_of", "look_at", "spoil"]
 
 NAME = ".census"
 VERSION = 1
 KEY_CHARACTERS = 32
 READ_MAX = 1 << 24
+SPOILT = b"-"
+"""Its first byte, where it is."""
 RENEW_BYTES = 1 << 22
 """A census of this size is begun anew, if that halves it: of a source that the store was told to forget, or
 whose time is over, nobody asks."""
@@ -158,19 +160,27 @@ class CensusFile:
             raise CorruptionError(f"{self.directory / self._name}: it does not say what it is") from error
         raise CorruptionError(f"{self.directory / self._name}: it is of a later version")
 
-    def renew(self, keys: Collection[str]) -> Census:
-        """Begins another census with these keys, in the place of any. It is on disk when this returns."""
+    @property
+    def path(self) -> bytes:
+        """Where it is."""
+        return os.fsencode(str(self.directory / self._name))
+
+    def renew(self, keys: Collection[str], id_: bytes = b"") -> Census:
+        """Begins another census with these keys, in the place of any, or writes the one with this id anew. It
+        is on disk when this returns, and so are the names that lead to it."""
         made = f"{self._name}.new"
+        _directory_of(self, make=True)  # first: where this says nothing, no file is made
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.directory / made)
         with self._opened(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as (at, fd):
             directory, file = identity(at), identity(fd)
-            id_ = secrets.token_bytes(16)
+            id_ = id_ or secrets.token_bytes(16)
             header = Header(VERSION, id_.hex(), self._store, self._domain, file, directory)
             data, sum_ = _lines([msgspec.json.encode(header), *(key.encode() for key in sorted(keys))], 0)
             self._write(fd, data)
             os.replace(made, self._name, src_dir_fd=at, dst_dir_fd=at)
             sync_directory(self.directory)
+            sync_directory(self.directory.parent)
         return Census(Mark(id_, 1 + len(keys)), frozenset(keys), directory, file, len(data), sum_)
 
     def append(self, census: Census, keys: Iterable[str]) -> Census:
@@ -184,6 +194,8 @@ class CensusFile:
         with self._opened(self._name, os.O_RDWR | os.O_APPEND) as (_, fd):
             if (identity(fd), os.fstat(fd).st_size) != (census.file, census.size):
                 raise CorruptionError(f"{self.directory / self._name} was changed by somebody else")
+            if os.pread(fd, 1, 0) == SPOILT:
+                raise CorruptionError(f"{self.directory / self._name} was spoilt by somebody else")
             self._write(fd, data)
         mark = Mark(census.mark.id, census.mark.lines + len(new))
         return census._replace(mark=mark, keys=census.keys.union(new), size=census.size + len(data), sum=sum_)
@@ -212,12 +224,24 @@ class CensusFile:
         else:
             os.unlink(self._mark_of_alias)
 
-    def spoil(self) -> None:
-        """From now on it proves nothing, also on a disk without room: no byte is added. Raises as the
-        class."""
-        with contextlib.suppress(FileNotFoundError), self._opened(self._name, os.O_RDWR) as (_, fd):
-            os.pwrite(fd, b"-", 0)
-            sync_data(fd)
+    def spoil(self) -> bool:
+        """From now on it proves nothing, also on a disk without room: no byte is added. False: there is no
+        file. Raises as the class."""
+        return spoil(self.path)
+
+
+def spoil(path: bytes) -> bool:
+    """As :meth:`CensusFile.spoil`, of the file that is there."""
+    try:
+        fd = open_regular(os.fsdecode(path), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        os.pwrite(fd, SPOILT, 0)
+        sync_data(fd)
+    finally:
+        os.close(fd)
+    return True
 
 
 def _bytes_of(fd: int) -> bytes:
@@ -242,7 +266,7 @@ def identity(fd: int) -> Identity:
     check(lib.hf_file_birth(fd, born), what="a census")
     if born[0] <= 0:
         raise CorruptionError("the file system of the censuses does not say when a file was made")
-    return int(os.fstat(fd).st_ino), int(os.statvfs(fd).f_fsid) & (2**63 - 1), int(born[0])
+    return int(os.fstat(fd).st_ino) & (2**63 - 1), int(os.statvfs(fd).f_fsid) & (2**63 - 1), int(born[0])
 
 
 def look_at(domain: Domain, declared: str, keys: Collection[str]) -> Found:
@@ -271,8 +295,8 @@ def look_at(domain: Domain, declared: str, keys: Collection[str]) -> Found:
     return Found(name, directory, "", census.mark, bool(census.keys & {*keys}), says)
 
 
-def _directory_of(file: CensusFile) -> Identity:
-    at = open_private(file.directory, make=False)
+def _directory_of(file: CensusFile, *, make: bool = False) -> Identity:
+    at = open_private(file.directory, make=make, durable=make)
     try:
         return identity(at)
     finally:

@@ -248,6 +248,10 @@ class State(msgspec.Struct, omit_defaults=True):
     nobody waits for them."""
     census: tuple[str, bytes, int] | None = None
     """Under which name the store has kept a census, and its mark (engine/rules/census.py)."""
+    census_path: bytes = b""
+    """Where that is."""
+    census_lost: bool = False
+    """Once it was not there, or not as the store had left it."""
     censuses: dict[str, Remembered] = msgspec.field(default_factory=dict)
     """The marks of other stores' censuses, as BEGINs have told them."""
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 __all__ = [
-    "BEFORE_MAX", "CENSUSES_MAX", "NOWHERE", "TROUBLE", "Found", "Identity", "Mark", "Remembered", "Told", "doubt", "goes_on",
-    "remember",
+    "BEFORE_MAX", "CENSUSES_MAX", "MORE", "NOWHERE", "TROUBLE", "Found", "Identity", "Mark", "Remembered", "Told", "doubt",
+    "goes_on", "remember",
 ]  # fmt: skip
 
 CENSUSES_MAX = 64
@@ -73,6 +73,8 @@ class Told(NamedTuple):
     """What it remembers of other stores, by their own names."""
     forgot: bool
     """Its census has this source, and its state has not: it has had it once."""
+    lost: bool = False
+    """Its own census was gone once, so others may be, too."""
 
 
 class Found(NamedTuple):
@@ -127,15 +129,17 @@ def doubt(found: Found, answers: Mapping[str, Told | None], took_part: Collectio
         if told.directory != found.directory:
             return f"{store} keeps its census in another directory than is read here"
         if told.forgot:
-            return f"{store} has had this source, and has forgotten it"
+            return f"{store} has had this source, and has forgotten it, or it was deregistered there"
     if found.name in took_part:
-        return "it has taken part, as the register of sources says"
+        return "it has taken part, or was to, as the register of sources says"
     known = [mark for told in answers.values() if told is not None and (mark := _of(told, found.name)) is not None]
     known += [found.info] if found.info is not None else []
     if TROUBLE in known:
         return "it could not write its census once, or it keeps none"
     if found.mark is None:
-        return "its census is gone" if known else ""
+        if known or any(told is not None and told.lost for told in answers.values()):
+            return "its census is gone, or another one was"
+        return ""
     if found.lists:
         return "it has granted this source once, as its census says"
     return "" if all(goes_on(found.mark, mark) for mark in known) else "its census has been set back, or is another one"

@@ -301,6 +301,7 @@ def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: R
         return {}
     told = {grant.name: grant.census for grant in grants.values()}
     took_part = {name for each in register.values() for name in each.lives}
+    took_part |= {name for each in register.values() for declared in each.configurations for name in declared.stores}
     return {store: doubt(each, told, took_part) for store, each in found.items() if store not in grants}
 
 

@@ -112,7 +112,7 @@ class SourceRegistration(Registration):
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
-        self.found.pop(store, None)
+        self.found = {}  # what was looked at before proves nothing any more
         if not self._anonymous:  # from now on it may learn something
             self._empty.discard(store)
         return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
@@ -350,7 +350,7 @@ class SourceRegistration(Registration):
 
     def _abandon(self, now_ns: int) -> list[Action]:
         """Its stream must not stay: it is the newest, and has an owner who lives."""
-        self.incarnation, self.begins = 0, ()
+        self.incarnation, self.begins, self.found = 0, (), {}
         actions: list[Action] = [reg.Abandon()]
         for store, entry in enumerate(self.entries):
             if entry.grant is not None and entry.up and entry.pending is None:

@@ -10,6 +10,7 @@ the one and what completes the other have a store in common that answers both: i
 them, and what it has promised to a claimant makes it refuse the BEGIN of an earlier one. Where the lists
 differ, and all that they share is a store that one of them has proved: the other life has had its grant
 before the look, and the census has it; or that store is there now, and a link to it ends what was proved.
+A look that began before the link came up, or before the last attempt was given up, counts no more.
 Between a look and the BEGIN that it leads to nobody looks: two programs that start one source at that very
 moment, with different lists, may both begin, as they may where a dead store's state is read. Then the store
 knows one of them, and refuses the other.
@@ -53,36 +54,44 @@ class Unheard:
         self._host, self._machine, self._links, self._register = host, machine, links, register
         self._topic, self._session, self._registration_ids = topic, session, registration_ids
         self._look_ns = look_ns
-        self._looked_ns = 0
+        self._looked_ns = self._begun_ns = 0
         self._look: futures.Future[dict[int, Found]] | None = None
-        self._up: list[bool] = []
-        """The links, when it began."""
+        self._before = machine.found
+        """What was found when it began: the machine drops that where a link comes up, or it begins anew."""
 
     def turn(self, now_ns: int) -> None:
         """While the source is not open."""
-        look = self._look
-        if look is not None and look.done():
+        due = now_ns - self._looked_ns >= self._look_ns
+        if due:
+            self._looked_ns = now_ns
+            for index, link in enumerate(self._links):
+                wanted = self._registration_ids[index]
+                if not link.up and knows_nothing(self._host.domain, link.name, self._topic, wanted, self._session):
+                    self._machine.knows_nothing(index)
+        self._take(now_ns)
+        if due and self._look is None:
+            self._begun_ns = now_ns
+            self._begin(self._machine.unheard(now_ns))
+
+    def _take(self, now_ns: int) -> None:
+        """What a look has found, if nothing has changed since it began."""
+        look, machine = self._look, self._machine
+        if look is None:
+            return
+        late = now_ns - self._begun_ns >= max(PATIENCE_NS, self._look_ns)
+        if look.done():
             self._look = None
-            found = {store: each for store, each in look.result().items() if self._links[store].up == self._up[store]}
-            self._machine.found = found if self._register.is_read else self._all(UNREAD, found)
-        if now_ns - self._looked_ns < self._look_ns:
-            return
-        if self._look is not None:
-            if now_ns - self._looked_ns >= max(PATIENCE_NS, self._look_ns):
-                self._machine.found = self._all(HANGS, self._machine.unheard(now_ns))
-            return
-        self._looked_ns = now_ns
-        for index, link in enumerate(self._links):
-            wanted = self._registration_ids[index]
-            if not link.up and knows_nothing(self._host.domain, link.name, self._topic, wanted, self._session):
-                self._machine.knows_nothing(index)
-        self._begin(self._machine.unheard(now_ns))
+            if not late and machine.found is self._before:
+                found = look.result()
+                machine.found = found if self._register.is_read else self._all(UNREAD, found)
+        if late:
+            machine.found = self._all(HANGS, machine.unheard(now_ns))
 
     def _begin(self, stores: Sequence[int]) -> None:
         if not stores:
             self._machine.found = {}
             return
-        self._up = [link.up for link in self._links]
+        self._before = self._machine.found
         domain, names = self._host.domain, {store: self._links[store].name for store in stores}
         keys = keys_of(self._topic, self._session, self._registration_ids)
 

@@ -1,11 +1,15 @@
 """A store's own census (engine/log/census.py): what it writes before it first grants a source.
 
 A disk may hang. So each piece of work is done by a thread, which a grant waits for at most
-:data:`PATIENCE_S`. Work that fails or takes too long is *trouble*: the store grants and serves all the same,
-and says that its census has not what it grants. It tells that before the grant: to everybody in the domain in
-its info file, and with the grant to the source, which tells it on. After a trouble nobody knows what is on
-disk, so the file is spoilt, if that can be written, and the census is never gone on with: the store tries now
-and then to begin another one, with all keys of its state.
+:data:`PATIENCE_S`. Work that fails or takes too long is *trouble*: the census has not what the store grants.
+It tells that before the grant: to everybody in the domain in its info file, and with the grant to the
+source, which tells it on. After a trouble nobody knows what is on disk, so the file is spoilt, and the census
+is never gone on with: the store tries now and then to begin another one, with all keys of its state. Where
+the file could not be spoilt, or there is none, nothing that outlives a reboot says so: then sources that are
+not in it are refused, until another one is begun.
+
+A store that starts never believes that what it reads is on disk: who wrote it may have been killed before its
+sync. It writes all of it anew.
 
 Where the option `holdfast-census` is 0 a store keeps none: nothing is written and nothing told. If it has
 kept one before, that is spoilt, and it tells a trouble: what it grants from now on is not in it.
@@ -20,8 +24,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionError, Error
-from ..log.census import RENEW_BYTES, Census, CensusFile, key_of
+from ..errors import ConfigError, CorruptionError, Error
+from ..log.census import RENEW_BYTES, Census, CensusFile, key_of, spoil
 from ..native.runtime import Path, threading, time
 from ..rules.census import NOWHERE, TROUBLE, Identity, Mark, goes_on
 
@@ -73,12 +77,20 @@ class OwnCensus:
     ) -> None:  # fmt: skip
         self._domain, self._name, self._state, self._tell = domain, name, state, tell
         self._aliases, self._keeps = aliases, keeps
-        self._begun = False
+        self._begun = self._complete = False
+        """The store has started; and all that this asks for was done."""
         self.mark = Mark(*state.census[1:]) if state.census is not None else TROUBLE
         self.directory: Identity = NOWHERE
         self._census: Census | None = None
+        self._had: frozenset[str] = frozenset()
+        """In a trouble: keys that the census had before."""
         self._work: _Work | None = None
         """Under way, or waited for in vain."""
+        self._spoilt = self._lost = self._over = False
+        """What work has come to: the file says durably that it proves nothing; it was not there, or not as
+        the store had left it; somebody else writes it."""
+        self._untold = False
+        """A trouble that the info file does not tell."""
         self._why = ""
         self._long = RENEW_BYTES
         """From this size on it is asked whether a shorter one would do."""
@@ -91,24 +103,34 @@ class OwnCensus:
             self._end()
             return
         self._begun = True
-        name = self._state.census[0] if self._state.census is not None else self._name
-        known = self.mark if self._state.census is not None and name == self._name else None
-        keys = self._keys()
+        if self._state.census is None:  # others were granted sources before, and had no census then
+            known = {name for each in self._state.sources for name in (*each.peers, *each.directories, *each.others)}
+            self._state.remember(dict.fromkeys(known - {*self._state.censuses}, TROUBLE))
+        self._do(self._beginning())
+
+    def _beginning(self) -> Callable[[], Census]:
+        """What a store that starts has to do."""
+        state, keys = self._state, self._keys()
+        earlier, new = state.census_path, not state.sources
+        known = Mark(*state.census[1:]) if state.census is not None else None
 
         def work() -> Census:
             for alias in self._aliases:
                 CensusFile(self._domain, alias).set_alias(alias=True)
-            if name != self._name:  # under that name it would not have what is granted from now on
-                CensusFile(self._domain, name).spoil()
             file, found = CensusFile(self._domain, self._name), None
+            moved = earlier not in {b"", file.path}
+            if moved:  # there it would not have what is granted from now on
+                spoil(earlier)
             file.set_alias(alias=False)
             with contextlib.suppress(CorruptionError, FileNotFoundError):
                 found = file.load()
-            if found is None or not (known is None or goes_on(found.mark, known)):
+            goes = found is not None and (new if known is None or moved else goes_on(found.mark, known))
+            self._lost = not (goes or moved or known is None or known == TROUBLE)
+            if found is None:
                 return file.renew(keys)
-            return file.append(found, keys)
+            return file.renew(keys | found.keys, found.mark.id if goes else b"")
 
-        self._do(work)
+        return work
 
     @property
     def told(self) -> Mark | None:
@@ -117,15 +139,17 @@ class OwnCensus:
 
     def _end(self) -> None:
         """It was kept before, and is no more."""
-        if self._state.census is None or self._state.census[1:] == TROUBLE:
+        path = self._state.census_path
+        if not path:
             return
-        file = CensusFile(self._domain, self._state.census[0])
 
         def work() -> Census:
-            file.spoil()
+            spoil(path)
             raise OSError("it keeps no census any more (holdfast-census 0)")
 
         self._do(work)
+        if self._work is None:
+            self._state.census_path = b""
 
     def lists(self, source: SourceState) -> bool:
         """The store has granted it once."""
@@ -133,21 +157,40 @@ class OwnCensus:
 
     def note(self, source: SourceState) -> bool:
         """Before ``source`` is granted: its key is on disk when this returns, or the trouble is told. True:
-        the state is to be saved. Raises OSError: neither."""
+        the state is to be saved. Raises ConfigError, OSError: neither."""
         census, key = self._census, _key(source)
-        if census is None or key in census.keys:
+        if not self._begun or (census is not None and key in census.keys):
+            return False
+        if census is None:
+            self._tell_trouble()
+            self._check(source)
             return False
         keys = self._fewer(census)
         if keys:
             self._do(lambda: CensusFile(self._domain, self._name).renew(keys))
         else:
             self._do(lambda: self._append(census, key))
-        try:
-            self._tell()
-        except OSError:
-            if self._census is None:
-                raise
+        if self._census is None:
+            self._tell_trouble()
+            self._check(source)
+        else:
+            with contextlib.suppress(OSError):
+                self._tell()
         return True
+
+    def _tell_trouble(self) -> None:
+        if self._untold:
+            self._tell()
+            self._untold = False
+
+    def _check(self, source: SourceState) -> None:
+        """In a trouble: what outlives a reboot says so, or the source was granted before."""
+        if (self._spoilt and self._work is None) or source.incarnation or _key(source) in self._had:
+            return
+        raise ConfigError(
+            f"the census cannot be written ({self._why}), and its file does not say so",
+            hint="mend the place of the censuses (.census beside the register of sources), or set holdfast-census to 0",
+        )
 
     def _fewer(self, census: Census) -> set[str]:
         """The keys that another census would have, if it is time for one: the old one is long, and most of it
@@ -160,41 +203,60 @@ class OwnCensus:
         return keys if fewer else set()
 
     def _append(self, census: Census, key: str) -> Census:
-        """Or begins another one, where somebody has taken the file away, or changed it."""
+        """Or begins another one, where somebody has taken the file away. Where somebody has changed it, there
+        are two who write it: it is not believed again in this life."""
         file = CensusFile(self._domain, self._name)
         try:
-            with contextlib.suppress(CorruptionError, FileNotFoundError):
-                return file.append(census, [key])
+            return file.append(census, [key])
+        except FileNotFoundError:
+            self._lost = True
             return file.renew(census.keys | {key})
-        except (Error, OSError):
-            with contextlib.suppress(Error, OSError):
-                file.spoil()
+        except CorruptionError:
+            self._over = True
             raise
 
     def look(self) -> bool:
         """Now and then: after a trouble it begins another one. True: it has, and the state is to be saved and
         told."""
-        if self._census is not None or not self._begun:
+        if self._untold:
+            with contextlib.suppress(Error, OSError):
+                self._tell_trouble()
+        if self._census is not None or not self._begun or self._over:
             return False
         if self._work is None:
             if time.monotonic_ns() - self._tried_ns >= RETRY_NS:
-                self._tried_ns, keys = time.monotonic_ns(), self._keys()
-                self._work = _Work(lambda: CensusFile(self._domain, self._name).renew(keys))
+                keys = self._keys()
+                self._start(
+                    (lambda: CensusFile(self._domain, self._name).renew(keys)) if self._complete else self._beginning()
+                )
             return False
         if not self._work.over(0):
             return False
         work, self._work = self._work, None
         if not work.late:
             self._take(work.done)
-        if self._census is None or self._keys() <= self._census.keys:
-            return self._census is not None
-        self._fail("sources were granted meanwhile")  # once more: these are not in it
-        self._tried_ns = 0
-        return False
+        return self._census is not None
+
+    def _start(self, work: Callable[[], Census]) -> None:
+        self._tried_ns, self._spoilt = time.monotonic_ns(), False
+
+        def run() -> Census:
+            try:
+                return work()
+            except (Error, OSError, ValueError):
+                with contextlib.suppress(Error, OSError):
+                    self._spoilt = CensusFile(self._domain, self._name).spoil()
+                raise
+
+        try:
+            self._work = _Work(run)
+        except RuntimeError as error:
+            self._fail(str(error))
 
     def _do(self, work: Callable[[], Census]) -> None:
-        self._tried_ns = time.monotonic_ns()
-        self._work = _Work(work)
+        self._start(work)
+        if self._work is None:
+            return
         if not self._work.over(PATIENCE_S):
             self._work.late = True
             self._fail("the disk of the censuses does not answer")
@@ -208,14 +270,18 @@ class OwnCensus:
             return
         if self._why:
             _log.warning("store %s: its census can be written again", self._name)
-        self._why = ""
+        self._why, self._untold, self._complete = "", False, True
         self._census, self.mark, self.directory = done, done.mark, done.directory
         self._state.census = self._name, *done.mark
+        self._state.census_path = CensusFile(self._domain, self._name).path
+        self._state.census_lost |= self._lost
 
     def _fail(self, why: str) -> None:
         if why != self._why:
-            _log.warning("store %s: %s; a new source waits for this store when it is away", self._name, why)
-        self._why = why
+            _log.warning("store %s: %s; nothing is proved of it while it is away", self._name, why)
+        if self._census is not None:
+            self._had = self._census.keys
+        self._why, self._untold = why, True
         self._census, self.mark, self.directory = None, TROUBLE, NOWHERE
         self._state.census = self._name, *TROUBLE
 

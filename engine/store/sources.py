@@ -155,7 +155,7 @@ class SourceDesk:
         if own.told is None:
             return None
         forgot = source.forgotten and not source.incarnation
-        return tell(own.mark, own.directory, state.censuses, forgot=forgot)
+        return tell(own.mark, own.directory, state.censuses, forgot=forgot, lost=state.census_lost)
 
     def _walked(self, repository: Repository, others: Lives) -> bool:
         """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs

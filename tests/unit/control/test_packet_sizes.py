@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.control import wire
-from holdfast.engine.control.census import CensusTold
+from holdfast.engine.control.census import CensusTold, brief
 from holdfast.engine.log import register
 from holdfast.engine.log.state_file import LIVES_MAX, SERVED_MAX, SourceState
 from holdfast.engine.native.core import lib
@@ -70,7 +70,7 @@ INFO = wire.SourceInfo(UUID, TOPIC, U32, SESSION_MAX, MOST, STORES, PATH, False,
 
 
 MARK = UUID, MOST
-CENSUS = CensusTold(MARK, (MOST, MOST, MOST), {**dict.fromkeys(names(CENSUSES_MAX), MARK), "": (b"", 0)}, True)
+CENSUS = CensusTold(MARK, (MOST, MOST, MOST), {**dict.fromkeys(names(CENSUSES_MAX), MARK), "": (b"", 0)}, True, True)
 
 
 def granted(*logs: wire.PeerLog) -> wire.SourceGranted:
@@ -191,9 +191,9 @@ def test_of_the_logs_of_earlier_lists_those_with_the_latest_messages_are_told() 
     assert said.others == short
 
 
-def test_what_a_store_says_of_censuses_is_left_out_where_it_does_not_fit() -> None:
+def test_what_a_store_says_of_other_censuses_is_left_out_where_it_does_not_fit() -> None:
     """With as many logs and BEGINs as nobody has; and then it proves nothing."""
-    for count, told in ((LOGS, None), (STORES_MAX, CENSUS)):
+    for count, told in ((LOGS, brief(CENSUS)), (STORES_MAX, CENSUS)):
         message = granted(*(wire.PeerLog(name, name, MOST, BEGINS) for name in names(count)))
         said = wire.decode_answer(wire.encode(message))
         assert isinstance(said, wire.SourceGranted)

@@ -36,6 +36,7 @@ def knowing(mark: Mark, name: str = "c") -> Told:
 def test_a_whole_census_without_the_source_proves_it() -> None:
     assert of(WHOLE) == ""
     assert of(WHOLE, knowing(Mark(ONE, 5)), knowing(Mark(ONE, 2))) == ""
+    assert of(WHOLE, NEW._replace(lost=True)) == ""
     assert of(WHOLE._replace(info=Mark(ONE, 5)), knowing(Mark(OTHER, 9), "d")) == ""
 
 
@@ -53,6 +54,7 @@ def test_where_there_is_no_file_and_nothing_of_the_store_it_never_ran() -> None:
         (WHOLE, NEW._replace(directory=(1, 2, 4)), "a keeps its census in another directory"),
         (WHOLE, NEW._replace(forgot=True), "a has had this source"),
         (GONE, NEW._replace(forgot=True), "a has had this source"),
+        (GONE, NEW._replace(lost=True), "its census is gone, or another one was"),
         (WHOLE._replace(why="it is torn"), NEW, "it is torn"),
         (GONE._replace(why="it hangs"), NEW, "it hangs"),
         (WHOLE._replace(lists=True), NEW, "has granted this source"),

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from support.workers import until
 
-from holdfast.engine.errors import CorruptionError
+from holdfast.engine.errors import ConfigError, CorruptionError
 from holdfast.engine.log import census
 from holdfast.engine.log.census import Census, CensusFile, key_of
 from holdfast.engine.log.state_file import SourceState, State
@@ -132,17 +132,13 @@ def test_where_somebody_has_taken_it_away_another_one_is_begun_at_once(scene: Sc
     assert own.mark.id != before.id
 
 
-@pytest.mark.parametrize("call", ["write", "sync"])
 def test_where_it_cannot_be_written_the_trouble_is_told_and_another_one_begun(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = scene.start()
     before = own.mark
     with monkeypatch.context() as broken:
-        if call == "write":
-            broken.setattr(os, "write", no_room)
-        else:
-            broken.setattr(census, "sync_data", no_room)
+        broken.setattr(os, "write", no_room)
         assert own.note(scene.source(1))
     assert own.mark == TROUBLE
     assert scene.told == [TROUBLE]
@@ -164,7 +160,7 @@ def test_a_store_that_was_killed_in_its_trouble_begins_another_one(
     own = scene.start()
     before = own.mark
     monkeypatch.setattr(CensusFile, "spoil", no_room)
-    with mock.patch.object(os, "write", no_room):
+    with mock.patch.object(os, "write", no_room), pytest.raises(ConfigError, match="its file does not say so"):
         own.note(scene.source(1))
     assert scene.file().mark == before, "it looks whole"
     scene.start()
@@ -173,13 +169,110 @@ def test_a_store_that_was_killed_in_its_trouble_begins_another_one(
 
 
 def test_who_can_neither_write_nor_tell_grants_nothing(scene: Scene) -> None:
+    """However often it is asked."""
     own = scene.start()
-    with (
-        mock.patch.object(own, "_tell", no_room),
-        mock.patch.object(os, "write", no_room),
-        pytest.raises(OSError, match="no room"),
-    ):
-        own.note(scene.source(1))
+    source = scene.source(1)
+    with mock.patch.object(own, "_tell", no_room), mock.patch.object(os, "write", no_room):
+        for _ in range(2):
+            with pytest.raises(OSError, match="no room"):
+                own.note(source)
+        assert not own.look()
+    assert not own.look()
+    assert scene.told == [TROUBLE], "told when that can be written"
+    assert not own.note(source)
+
+
+def test_where_the_file_could_not_be_spoilt_no_other_source_is_granted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that outlives a reboot says that it is not in the census. Who was granted before, is."""
+    own = scene.start()
+    old, begun = scene.source(1), scene.source(2)
+    begun.incarnation = 3
+    own.note(old)
+    with monkeypatch.context() as broken:
+        broken.setattr(census, "sync_data", no_room)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="its file does not say so"):
+                own.note(scene.source(3))
+    assert not own.note(old)
+    assert not own.note(begun)
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    until("another one is begun", own.look)
+    assert scene.has(1, 2, 3)
+
+
+def test_where_no_thread_can_be_started_it_is_a_trouble(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = scene.start()
+
+    def none(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", none)
+        with pytest.raises(ConfigError, match="can't start new thread"):
+            own.note(scene.source(1))
+        monkeypatch.setattr(own_census, "RETRY_NS", 0)
+        assert not own.look()
+    assert own.mark == TROUBLE
+    until("another one is begun", own.look)
+
+
+def test_a_start_that_failed_is_done_again_as_a_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.start().note(scene.source(1))
+    with mock.patch.object(own_census, "spoil", no_room):
+        own = scene.start("d")
+    assert own.mark == TROUBLE
+    assert scene.has(1), "the earlier one is not spoilt"
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    until("another one is begun", own.look)
+    assert scene.has(1, name="d")
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+
+
+def test_of_a_store_that_has_moved_to_another_domain_the_earlier_one_is_spoilt(scene: Scene) -> None:
+    scene.start().note(scene.source(1))
+    earlier, scene.domain = scene.domain, scene.domain.parent / "other"
+    scene.domain.mkdir()
+    scene.start()
+    assert scene.has(1)
+    with pytest.raises(CorruptionError):
+        CensusFile(earlier, "c").load()
+
+
+def test_that_it_was_gone_once_is_kept(scene: Scene) -> None:
+    scene.start().note(scene.source(1))
+    assert not scene.state.census_lost
+    next(CensusFile(scene.domain, "c").directory.iterdir()).unlink()
+    scene.start()
+    scene.start()
+    assert scene.state.census_lost
+
+
+def test_where_somebody_else_writes_it_it_is_not_believed_again_in_this_life(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of that name in another container."""
+    own = scene.start()
+    CensusFile(scene.domain, "c").renew(())
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    assert own.note(scene.source(1))
+    assert not own.look()
+    assert own.mark == TROUBLE == scene.told[0]
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+
+
+def test_a_store_that_keeps_its_first_one_knows_nothing_of_the_stores_beside_it(scene: Scene) -> None:
+    """They may have been granted sources without one. Nor is the file that is there one of this state."""
+    before = CensusFile(scene.domain, "c").renew(())
+    source = scene.source(1)
+    source.peers, source.directories, source.others = {"a": 1, "c": 1}, {"b": "/b"}, {"e": 9}
+    own = scene.start()
+    assert {name: each[:2] for name, each in scene.state.censuses.items()} == dict.fromkeys("abe", TROUBLE)
+    assert own.mark.id != before.mark.id
+    assert scene.has(1)
 
 
 def test_a_disk_that_hangs_holds_a_grant_up_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +287,12 @@ def test_a_disk_that_hangs_holds_a_grant_up_once(scene: Scene, monkeypatch: pyte
     monkeypatch.setattr(CensusFile, "append", hangs)
     monkeypatch.setattr(own_census, "PATIENCE_S", 0.01)
     source = scene.source(1)
-    assert own.note(source)
+    with pytest.raises(ConfigError, match="does not answer"):
+        own.note(source)
     assert own.mark == TROUBLE
     monkeypatch.setattr(own_census, "PATIENCE_S", 90)
-    assert not own.note(source)
+    with pytest.raises(ConfigError, match="does not answer"):
+        own.note(source)
     monkeypatch.setattr(own_census, "RETRY_NS", 0)
     assert not own.look(), "the disk still hangs"
     goes_on.set()
@@ -206,7 +301,7 @@ def test_a_disk_that_hangs_holds_a_grant_up_once(scene: Scene, monkeypatch: pyte
     assert own.mark.id != before.id, "what was waited for in vain counts no more"
 
 
-def test_what_is_granted_while_another_one_is_begun_is_in_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_granted_while_another_one_is_begun(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     own = scene.start()
     with mock.patch.object(os, "write", no_room):
         own.note(scene.source(1))
@@ -222,8 +317,11 @@ def test_what_is_granted_while_another_one_is_begun_is_in_it(scene: Scene, monke
     monkeypatch.setattr(own_census, "RETRY_NS", 0)
     assert not own.look()
     assert begun.wait(90)
-    own.note(scene.source(2))
+    source = scene.source(2)
+    with pytest.raises(ConfigError):
+        own.note(source)
     until("another one is begun", own.look)
+    assert own.note(source)
     assert scene.has(1, 2)
 
 
