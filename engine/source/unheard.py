@@ -81,7 +81,7 @@ class Unheard:
         late = now_ns - self._begun_ns >= max(PATIENCE_NS, self._look_ns)
         if look.done():
             self._look = None
-            if not late and machine.found is self._before:
+            if machine.found is self._before:
                 found = look.result()
                 machine.found = found if self._register.is_read else self._all(UNREAD, found)
         if late:

@@ -185,7 +185,7 @@ class OwnCensus:
 
     def _check(self, source: SourceState) -> None:
         """In a trouble: what outlives a reboot says so, or the source was granted before."""
-        if (self._spoilt and self._work is None) or source.incarnation or _key(source) in self._had:
+        if self._spoilt or source.incarnation or _key(source) in self._had:
             return
         raise ConfigError(
             f"the census cannot be written ({self._why}), and its file does not say so",

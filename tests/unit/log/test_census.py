@@ -161,12 +161,40 @@ def test_of_another_domain_it_is_another_file(file: CensusFile, tmp_path: Path) 
 
 def test_a_spoilt_one_proves_nothing(file: CensusFile) -> None:
     began = file.renew({K})
-    file.spoil()
+    assert file.spoil()
     assert path_of(file).stat().st_size == began.size
     with pytest.raises(CorruptionError):
         file.load()
+    with pytest.raises(CorruptionError, match="was spoilt by somebody else"):
+        file.append(began, {L})
     path_of(file).unlink()
-    file.spoil()
+    assert not file.spoil()
+
+
+def test_it_can_be_written_anew_as_the_same_one(file: CensusFile) -> None:
+    """By a store that starts: what it reads may not be on disk."""
+    began = file.renew({K})
+    again = file.renew({K, L}, began.mark.id)
+    assert goes_on(again.mark, began.mark)
+    assert again.file != began.file
+    assert file.load() == again
+
+
+def test_a_number_of_an_inode_of_64_bits_can_be_told(file: CensusFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    fstat = os.fstat
+    monkeypatch.setattr(
+        os,
+        "fstat",
+        lambda fd: mock.Mock(
+            wraps=fstat(fd),
+            st_ino=2**64 - 1,
+            st_mode=fstat(fd).st_mode,
+            st_uid=os.geteuid(),
+            st_nlink=1,
+            st_size=fstat(fd).st_size,
+        ),
+    )
+    assert max(file.renew({K}).file) < 2**63
 
 
 def test_without_births_nothing_is_proved(file: CensusFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +207,9 @@ def test_without_births_nothing_is_proved(file: CensusFile, monkeypatch: pytest.
     monkeypatch.setattr(census, "lib", mock.Mock(hf_file_birth=none))
     with pytest.raises(CorruptionError, match="when a file was made"):
         file.load()
+    with mock.patch.object(os, "unlink"), pytest.raises(CorruptionError, match="when a file was made"):
+        file.renew({L})
+    assert not list(file.directory.glob("*.new")), "none is made for nothing"
 
 
 @pytest.mark.parametrize("call", ["write", "replace"])

@@ -165,7 +165,12 @@ def test_of_two_that_have_a_group_each_one_abandons_what_it_has_opened() -> None
     for store in (0, 1):
         assert machine.refused(store, IN_USE) == [Ask(store)], "that was said before it had opened"
     assert machine.refused(1, IN_USE) == [RefusedBy(1, IN_USE)]
+    found = machine.found
     assert Abandon() in machine.refused(0, IN_USE)
+    assert machine.found is not found, "what censuses said before proves nothing any more"
+    found = machine.found
+    machine.connected(0, 1)
+    assert machine.found is not found
 
 
 def test_who_has_the_regid_asks_a_store_that_a_claimant_takes_in_turn_twice_as_often() -> None:

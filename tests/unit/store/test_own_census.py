@@ -259,6 +259,7 @@ def test_where_somebody_else_writes_it_it_is_not_believed_again_in_this_life(
     monkeypatch.setattr(own_census, "RETRY_NS", 0)
     assert own.note(scene.source(1))
     assert not own.look()
+    assert own._work is None
     assert own.mark == TROUBLE == scene.told[0]
     with pytest.raises(CorruptionError):
         CensusFile(scene.domain, "c").load()
