@@ -290,6 +290,7 @@ STAGE = {
     "a_reader_pins_and_does_not_look": "verge",
     "an_empty_memory_log_votes": "emptied",
     "an_ack_is_not_clamped": "rewound",
+    "a_live_ack_covers_what_is_to_be_recovered": "rewound",
     "whoever_asks_deregisters": "overdue",
     "names_go_under_a_successor": "overdue",
     "deregistered_by_one_name": "renamed",
