@@ -110,8 +110,9 @@ class StoreProcess:
         )
         try:
             start_thread(self._reader)
-        except BaseException:
-            os.close(output)
+        except BaseException as error:
+            if isinstance(error, Error):  # else it was interrupted, and the thread may have begun to read
+                os.close(output)
             os.close(said)
             self._end_unread()
             raise

@@ -131,13 +131,14 @@ def named(error: Exception, what: str = "", *, where: str | os.PathLike[str] = "
 
 def lacking(error: Exception) -> Exception | None:
     """``error``, named, if this process or the machine has run out of something, also where no limit is known
-    to be why: threads, memory, descriptors. None: it is another trouble."""
+    to be why: threads, memory, descriptors. None: it is another trouble, as ENOMEM is that no limit explains:
+    ext4 says it of a device that has gone, for ever."""
     found = named(error)
     if isinstance(found, MemoryError | LimitReachedError):
         return found
     number = getattr(found, "errno", 0)
     no_thread = isinstance(found, SystemCallError) and number == errno.EAGAIN
-    return found if no_thread or number in NUMBERS else None
+    return found if no_thread or number in NUMBERS - {errno.ENOMEM} else None
 
 
 @contextlib.contextmanager

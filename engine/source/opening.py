@@ -9,10 +9,14 @@ from ..events.source import RegistrationError
 from ..rules.registration import REFUSED_RETRY_NS, TELL_AGAIN, Phase, Refusal, RefusedBy
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from ..rules.registration import Action
     from ..rules.source_registration import SourceRegistration
 
 __all__ = ["Opening"]
+
+PUT_OFF = Refusal("failed", "a store is not asked while this process lacks something")
 
 
 class Opening:
@@ -26,7 +30,9 @@ class Opening:
         self._again_ns = TELL_AGAIN * interval_ns
         self._lacking: set[int] = set()
         """Stores that could not be asked the last time."""
-        self._late: list[int] = []
+        self._of_question = False
+        """``error`` is of a question, not of the ring."""
+        self._late: set[int] = set()
         """Those of them that the machine takes for asked."""
 
     @property
@@ -37,34 +43,46 @@ class Opening:
     def failed(self, error: Exception, began_ns: int) -> list[RegistrationError]:
         """An attempt that began then has failed. The event, if that is news; the same is told again
         seldom."""
-        self.error, self._began_ns = error, began_ns
+        self.error, self._began_ns, self._of_question = error, began_ns, False
         kind = type(error), getattr(error, "code", ""), getattr(error, "pid", 0)
         if kind == self._told and began_ns - self._told_ns < self._again_ns:
             return []
         self._told, self._told_ns = kind, began_ns
-        return [RegistrationError(str(error), "", getattr(error, "pid", 0))]
+        return [RegistrationError(str(error) or type(error).__name__, "", getattr(error, "pid", 0))]
 
     def not_asked(self, store: int, error: Exception, began_ns: int) -> list[RegistrationError]:
         """This store could not be asked, of what this process lacks. The event, if that is news."""
         self._lacking.add(store)
-        self._late.append(store)
-        return self.failed(error, began_ns)
+        self._late.add(store)
+        told = self.failed(error, began_ns)
+        self._of_question = True
+        return told
 
-    def asked(self, store: int, *, is_open: bool) -> None:
-        """This store was asked."""
-        lacked = store in self._lacking
-        self._lacking.discard(store)
-        if lacked and is_open and not self._lacking:  # else there is the ring that may not be made
-            self.made()
+    def asked(self, store: int, machine: SourceRegistration) -> None:
+        """This store was asked, and says itself from now on what it refuses."""
+        self._late.discard(store)
+        self._can_ask({store})
+        entry = machine.entries[store]
+        if entry.refusal == PUT_OFF:
+            entry.refusal, entry.refusals = None, 0
 
     def put_off(self, machine: SourceRegistration) -> list[Action]:
         """A store that could not be asked is asked again as one that has refused: at the next turn, as if it
-        had answered. The program has been told why."""
-        late, self._late = self._late, []
-        refusal = Refusal("failed", "a store is not asked while this process lacks something")
+        had answered. The program has been told why. One that need not be asked any more was never asked."""
+        late, self._late = sorted(self._late), set()
         due = [store for store in late if machine.entries[store].phase in {Phase.ASKED, Phase.ANNOUNCED}]
-        said = [action for store in due for action in machine.refused(store, refusal)]
+        for store in {*late} - {*due}:
+            machine.entries[store].pending = None
+        self._can_ask({store for store in self._lacking if machine.entries[store].phase in {Phase.DOWN, Phase.IDLE}})
+        said = [action for store in due for action in machine.refused(store, PUT_OFF)]
         return [action for action in said if not isinstance(action, RefusedBy)]
+
+    def _can_ask(self, stores: Set[int]) -> None:
+        """These lack nothing any more, or are not asked."""
+        before = len(self._lacking)
+        self._lacking -= stores
+        if before and not self._lacking and self._of_question:  # else there is the ring that may not be made
+            self.made()
 
     def made(self) -> None:
         """The ring is there."""

@@ -289,7 +289,7 @@ class SourceSession:
         except (SystemCallError, OSError, MemoryError) as error:
             self._events += self.opening.not_asked(store, named(error), began_ns)
         else:
-            self.opening.asked(store, is_open=bool(self.handle))
+            self.opening.asked(store, self.machine)
 
     def _ask(self, store: int) -> None:
         link, machine = self._links[store], self.machine

@@ -103,8 +103,8 @@ class Unheard:
 
         try:
             self._look = in_background("holdfast-census", look)
-        except RuntimeError as error:
-            self._machine.found = self._all(str(error), stores)
+        except (Error, MemoryError) as error:  # no thread can be started now
+            self._machine.found = self._all(str(error) or type(error).__name__, stores)
 
     def _all(self, why: str, stores: Sequence[int] | dict[int, Found]) -> dict[int, Found]:
         return {store: Found(self._links[store].name, why=why) for store in stores}

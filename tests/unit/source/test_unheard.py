@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine.errors import LimitReachedError
 from holdfast.engine.native.runtime import futures
 from holdfast.engine.rules.census import Found
 from holdfast.engine.source import unheard
@@ -84,3 +85,15 @@ def test_a_look_from_before_a_change_counts_no_more(scene: Scene) -> None:
     assert scene.machine.found == {}
     scene.unheard.turn(2 * LOOK_NS)
     assert len(scene.looks) == 2
+
+
+def test_a_look_that_gets_no_thread_proves_nothing_and_ends_no_turn(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise LimitReachedError("no thread", 11, "EAGAIN", limit="RLIMIT_NPROC", value=7, used=7)
+
+    monkeypatch.setattr(unheard, "in_background", none)
+    scene.unheard.turn(LOOK_NS)
+    (why,) = scene.why
+    assert "no thread" in why
