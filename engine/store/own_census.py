@@ -77,6 +77,8 @@ class OwnCensus:
     ) -> None:  # fmt: skip
         self._domain, self._name, self._state, self._tell = domain, name, state, tell
         self._aliases, self._keeps = aliases, keeps
+        self.is_kept = keeps or state.census is not None
+        """It has one, or has had one."""
         self._begun = self._complete = False
         """The store has started; and all that this asks for was done."""
         self.mark = Mark(*state.census[1:]) if state.census is not None else TROUBLE
@@ -135,7 +137,7 @@ class OwnCensus:
     @property
     def told(self) -> Mark | None:
         """What others are told. None: it keeps none, and has kept none."""
-        return self.mark if self._keeps or self._state.census is not None else None
+        return self.mark if self.is_kept else None
 
     def _end(self) -> None:
         """It was kept before, and is no more."""

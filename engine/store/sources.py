@@ -76,7 +76,7 @@ class SourceDesk:
                 if not holdings.has_room():
                     raise
                 return self.register(client, request)
-            source.forgotten = self._census.lists(source)
+            source.forgotten = self._census.is_kept and self._census.lists(source)
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)
         decision = answers.decide_source(
@@ -133,7 +133,7 @@ class SourceDesk:
         if isinstance(granted, wire.Refused):
             return granted
         known, state = granted.known, holdings.state
-        if self._census.note(source):
+        if self._census.is_kept and self._census.note(source):
             holdings.owe()  # a mark that is behind is one that the census has passed
         if granted.promises and source.promise(request.claimant, known.incarnation, request.least):
             holdings.save()
@@ -152,7 +152,7 @@ class SourceDesk:
 
     def _told(self, source: SourceState) -> CensusTold | None:
         own, state = self._census, self._holdings.state
-        if own.told is None:
+        if not own.is_kept:
             return None
         forgot = source.forgotten and not source.incarnation
         return tell(own.mark, own.directory, state.censuses, forgot=forgot, lost=state.census_lost)
