@@ -105,14 +105,17 @@ class StoreProcess:
             os.close(child_output)
             os.close(child_said)
         self._alive.add(self)
+        # Who takes it closes it: the reader, or this thread where that does not start. A start that was
+        # interrupted may have started it.
+        unread = [output]
         self._reader = threading.Thread(
-            target=self._read, args=(output,), name=f"holdfast-output-{self.name}", daemon=True
+            target=self._read, args=(unread,), name=f"holdfast-output-{self.name}", daemon=True
         )
         try:
             start_thread(self._reader)
-        except BaseException as error:
-            if isinstance(error, Error):  # else it was interrupted, and the thread may have begun to read
-                os.close(output)
+        except BaseException:
+            for fd in _taken(unread):
+                os.close(fd)
             os.close(said)
             self._end_unread()
             raise
@@ -181,14 +184,15 @@ class StoreProcess:
         if os.getpid() != self._owner:
             raise ForkedHandleError("store process")
 
-    def _read(self, output: int) -> None:
+    def _read(self, unread: list[int]) -> None:
         """The child's lines, each at the level that it begins with."""
         levels = logging.getLevelNamesMapping()
-        with open(output, errors="replace") as lines:
-            for line in lines:
-                found = _LINE.fullmatch(line.rstrip("\n"))
-                level, text = (levels.get(found[1]), found[2]) if found else (None, line.rstrip("\n"))
-                _log.log(level or logging.WARNING, "%s: %s", self.name, text)
+        for output in _taken(unread):
+            with open(output, errors="replace") as lines:
+                for line in lines:
+                    found = _LINE.fullmatch(line.rstrip("\n"))
+                    level, text = (levels.get(found[1]), found[2]) if found else (None, line.rstrip("\n"))
+                    _log.log(level or logging.WARNING, "%s: %s", self.name, text)
         self._process.wait()  # also where nobody else does
         self._alive.discard(self)
 
@@ -209,6 +213,14 @@ class StoreProcess:
     def __repr__(self) -> str:
         code = self._process.returncode
         return f"<StoreProcess {self.name} pid={self.pid} {'running' if code is None else f'ended with {code}'}>"
+
+
+def _taken(unread: list[int]) -> list[int]:
+    """The descriptor; nothing, where another thread has taken it."""
+    try:
+        return [unread.pop()]
+    except IndexError:
+        return []
 
 
 def _late(text: str, hint: str) -> CallableStoreError:
