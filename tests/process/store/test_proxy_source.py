@@ -54,6 +54,12 @@ def identities(tmp_path: Path) -> None:
         StateFile(directory).save(State(name, name.encode() * 16, 0, 100))
 
 
+def first_store(tmp_path: Path, domain: str, kind: str) -> Worker:
+    """Store a, which has the lowest identity, in a process that can be killed."""
+    identities(tmp_path)
+    return Worker("store", tmp_path, directory=str(tmp_path / "store-a"), kind=kind, options=STORE, domain=domain)
+
+
 def source(ctx: hf.Context, **options: Any) -> hf.Source:
     src = ctx.source("quotes", options={**SOURCE, **THREE, **options})
     src.wait_registered(SHORT)
@@ -103,10 +109,7 @@ def test_j2_exactly_one_store_stands_in_until_the_source_is_back(
 def test_j2_when_the_store_that_stands_in_dies_another_one_does(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
 ) -> None:
-    identities(tmp_path)
-    first = Worker(
-        "store", tmp_path, directory=str(tmp_path / "store-a"), kind="memory", options=STORE, domain=own_domain
-    )
+    first = first_store(tmp_path, own_domain, "memory")
     with contextlib.ExitStack() as stack, hf.Context(session_id=5) as ctx:
         stack.callback(first.discard)
         first.start().wait_ready()
@@ -127,10 +130,7 @@ def test_j2_a_store_that_starts_beside_a_dead_source_does_not_end_who_stands_in(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
 ) -> None:
     """It has the lowest identity, and would be elected; but its own time has only begun."""
-    identities(tmp_path)
-    first = Worker(
-        "store", tmp_path, directory=str(tmp_path / "store-a"), kind="disk", options=STORE, domain=own_domain
-    )
+    first = first_store(tmp_path, own_domain, "disk")
     with contextlib.ExitStack() as stack, hf.Context(session_id=5) as ctx:
         stack.callback(first.discard)
         first.start().wait_ready()
