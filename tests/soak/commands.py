@@ -20,7 +20,7 @@ from soak.plan import STORES, TOPICS
 from soak.programs import Settings
 from soak.records import Log
 from soak.tails import Tail
-from soak.words import Said, check_doctor, check_failure, check_stat, is_wiped, lines_of_recv
+from soak.words import Said, check_doctor, check_failure, check_stat, is_wiped, lags_behind, lines_of_recv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +32,7 @@ __all__ = ["FINISHED_TOPICS", "HOLDFAST", "SHELL_TOPIC", "Operator"]
 
 PATIENCE_S = 60.0
 """No command takes as long."""
+LOOK_S = 0.5
 SHELL_TOPIC = "soak.shell"
 FINISHED_TOPICS = (SHELL_TOPIC, SPOILED_TOPIC)
 """Their sources are over most of the time."""
@@ -139,9 +140,18 @@ class Operator:
 
     def _check_stores(self, *words: str) -> None:
         """A store that is away, or was wiped, has less than the others, and may have no directory."""
-        said = self.run(*words, *(str(self.where / store) for store in STORES))
+        said = self.check_until_level(*words)
         calm = self._facts(said).stores_calm and not is_wiped(said, FINISHED_TOPICS)
         self.findings += check_failure(said, [0] if calm else [0, 1, 2])
+
+    def check_until_level(self, *words: str) -> Said:
+        """What a check of all stores says; again and again, while one of them is behind in what is over."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            said = self.run(*words, *(str(self.where / store) for store in STORES))
+            if not lags_behind(said, FINISHED_TOPICS) or time.monotonic() > deadline:
+                return said
+            time.sleep(LOOK_S)
 
     def _dump(self) -> None:
         store = self._draw.choice(STORES)

@@ -208,9 +208,12 @@ class Program:
                 held.clear()
 
     def reading(self, _: hf.Context) -> None:
-        """All that is kept of a topic, by ``hf.read``."""
-        for batch in hf.read(self.settings.topic, domain=self.settings.domain):
-            self.log.say_all([("got", *row[1:]) for row in (self._batch_row(batch, i) for i in range(len(batch)))])
+        """All that is kept of a topic, by ``hf.read``. Exits with 1 where that refuses, and says why."""
+        try:
+            for batch in hf.read(self.settings.topic, domain=self.settings.domain):
+                self.log.say_all([("got", *row[1:]) for row in (self._batch_row(batch, i) for i in range(len(batch)))])
+        except hf.StoresAwayError as away:  # one that was wiped, and is not back yet
+            sys.exit(str(away))
 
     # Sources ------------------------------------------------------------------------------------------------
 

@@ -301,7 +301,7 @@ class Scene:
         self._shell()
         self._newcomer(ends)
         for words in (["store", "check"], ["store", "check", "--compare"]):
-            said = self.operator.run(*words, *(str(self.where / name) for name in STORES))
+            said = self.operator.check_until_level(*words)
             if said.status and not is_wiped(said, FINISHED_TOPICS):
                 self._found(f"at the end: {' '.join(words)}: status {said.status}: {said.out}{said.err}")
         self._found(self.follower.end())

@@ -14,7 +14,7 @@ from soak.lies import LIES, caught, leak_is_found
 from soak.plan import GIVEN_UP_S, STORES, troubles
 from soak.programs import FRAGMENT, content
 from soak.records import Line, Log, read
-from soak.words import Facts, Said, Who, check_doctor, check_failure, check_killed, check_stat
+from soak.words import Facts, Said, Who, check_doctor, check_failure, check_killed, check_stat, is_wiped, lags_behind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -242,6 +242,31 @@ def test_a_traceback_or_a_status_that_is_not_allowed_is_found() -> None:
     assert check_failure(Said(["gc"], 0, "", "Traceback (most recent call last):", 0, 1), [0])
     assert check_failure(Said(["gc"], 3, "", "", 0, 1), [0])
     assert check_failure(Said(["gc"], 0, "", "", 0, 1), [0]) == []
+
+
+NO_LOG = "  /w/c: it has no log of this source"
+BEHIND = "  /w/c: its log ends before number 0, and the one in /w/a begins with 0: they share no number"
+OTHER = "  /w/c: number 3 differs from /w/a"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wiped", "lags"),
+    [
+        (["soak.s0: equal, numbers 0..9"], False, False),
+        (["soak.shell: DIFFERENT from number 0 on", NO_LOG, "soak.s0: equal, numbers 0..9"], True, False),
+        (["soak.shell: DIFFERENT from number 0 on", BEHIND, "soak.s0: equal, numbers 0..9"], False, True),
+        (["soak.shell: DIFFERENT from number 0 on", BEHIND, "soak.spoiled: DIFFERENT from number 0 on", NO_LOG], False, True),
+        (["soak.shell: DIFFERENT from number 3 on", OTHER], False, False),
+        (["soak.s0: DIFFERENT from number 0 on", BEHIND], False, False),
+    ],
+)  # fmt: skip
+def test_a_comparison_is_asked_again_only_while_a_wiped_store_is_behind(
+    lines: list[str], wiped: bool, lags: bool
+) -> None:
+    differs = any("DIFFERENT" in line for line in lines)
+    said = Said(["store", "check", "--compare"], int(differs), "\n".join(lines), "", 0, 1)
+    assert is_wiped(said, ["soak.shell", "soak.spoiled"]) is wiped
+    assert lags_behind(said, ["soak.shell", "soak.spoiled"]) is lags
 
 
 # Plan -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ __all__ = [
     "check_killed",
     "check_stat",
     "is_wiped",
+    "lags_behind",
     "lines_of_recv",
 ]
 
@@ -97,6 +98,18 @@ def check_failure(said: Said, allowed: Sequence[int]) -> list[str]:
 def is_wiped(said: Said, topics: Sequence[str]) -> bool:
     """A comparison in which a store has no log of some of these topics, and nothing else differs: their
     sources were over when the store was wiped, and have not registered again."""
+    return _differs_only(said, topics, ("it has no log of this source",))
+
+
+def lags_behind(said: Said, topics: Sequence[str]) -> bool:
+    """As :func:`is_wiped`, or the store has nothing in that log yet: such a source has registered again, and
+    is over again before the store has caught up. It has to: who compares again sees that."""
+    return not is_wiped(said, topics) and _differs_only(
+        said, topics, ("it has no log of this source", "they share no number")
+    )
+
+
+def _differs_only(said: Said, topics: Sequence[str], reasons: tuple[str, ...]) -> bool:
     lines = said.out.splitlines()
     differ = [place for place, line in enumerate(lines) if "DIFFERENT" in line]
     why = [line for line in lines if line.startswith(" ")]
@@ -104,7 +117,7 @@ def is_wiped(said: Said, topics: Sequence[str]) -> bool:
     return (
         said.status == 1
         and len(ours) == len(differ) > 0
-        and all("it has no log of this source" in line for line in why)
+        and all(any(reason in line for reason in reasons) for line in why)
     )
 
 
