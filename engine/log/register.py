@@ -12,7 +12,9 @@ counts up to the number from which another one was in force (``below``), so nobo
 that were retired.
 
 A disk may hang. So each look is a thread's of its own, which is waited for for :data:`PATIENCE_S`. Who got no
-answer goes on with what was read before, and writes again later what is not written yet.
+answer goes on with what was read before, and writes again later what is not written yet. So does a source
+that has been registered, and whose process has run out of threads or descriptors: it decides nothing any
+more.
 """
 
 from __future__ import annotations
@@ -173,17 +175,25 @@ class SourceRegister:
         self._hangs = False
         """It was waited for in vain."""
 
-    def read(self) -> Register:
+    def read(self, *, strict: bool = True) -> Register:
         """What is there now, by identity; what was there before, where it cannot be read now.
 
-        Raises what :func:`lacking` knows: this process has run out of something, which says nothing of what
-        is written, and nobody is elected by that.
+        ``strict``: raises what :func:`lacking` knows: this process has run out of something, which says
+        nothing of what is written, and nobody is elected by that. Else what this source has declared since is
+        added.
         """
-        entries = self._look(lambda files: [entry for file in files for entry in file.load()], PATIENCE_S, strict=True)
+        entries = self._look(
+            lambda files: [entry for file in files for entry in file.load()], PATIENCE_S, strict=strict
+        )
         self.is_read = entries is not None
         if entries is not None:
             self._known = _register(entries)
-        return self._known
+        return self._with_declared() if self._names and not (strict or self.is_read) else self._known
+
+    def _with_declared(self) -> Register:
+        claim = self._claim
+        written = self._known.get(claim.uuid, Written())
+        return {**self._known, claim.uuid: written._replace(lives={**written.lives, **dict(claim.lives)})}
 
     def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int], *, strict: bool = True) -> None:
         """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is

@@ -282,7 +282,8 @@ class SourceSession:
         self.direct = self._straight if may_send else None
 
     def _question(self, ask: Callable[[int], None], store: int) -> None:
-        """Put off where this process has run out of something: nothing is decided without the register."""
+        """Put off where this process has run out of something: nothing is decided without the register. A
+        source that has been registered decides nothing any more."""
         began_ns = time.monotonic_ns()
         try:
             ask(store)
@@ -298,7 +299,7 @@ class SourceSession:
             text = f"{self.names[store]} is the store {self.names[twin]} under another name: it would count twice; name it once"
             self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
             return
-        machine.register = self._register.read()
+        machine.register = self._register.read(strict=not machine.was_complete)
         # Without a RegID or a session ID nobody could come back for what a proxy keeps.
         proxy = bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
         request = wire.RegisterSource(
@@ -336,7 +337,8 @@ class SourceSession:
     def _announce(self, store: int) -> None:
         link, machine = self._links[store], self.machine
         grant = machine.entries[store].grant
-        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
+        lives, strict = machine.lives({store}), not machine.was_complete
+        self._register.declare(machine.uuid, machine.incarnation, lives, strict=strict)
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self.name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),

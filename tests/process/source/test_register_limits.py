@@ -18,7 +18,7 @@ from holdfast.engine.errors import Error, LimitReachedError, SystemCallError
 from holdfast.engine.events import source as events
 from holdfast.engine.log import register
 from holdfast.engine.log.register import SourceRegister
-from holdfast.engine.log.register_file import RegisterFile
+from holdfast.engine.log.register_file import RegisterFile, last_lives, read_file
 from holdfast.engine.native.threads import start_thread
 
 if TYPE_CHECKING:
@@ -166,3 +166,38 @@ def test_a_store_is_not_told_to_begin_before_that_is_written(
         src.send(b"x")
     (written,) = source_register("a").read().values()
     assert "a" in written.lives
+
+
+def test_an_open_source_takes_a_restarted_store_back_also_at_a_limit(
+    registers: Path, run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is decided any more. One that was wiped meanwhile is recognised by what the source has declared
+    itself, and the new life of each is written when there is room."""
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("ab")) as src:
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        (before,) = source_register().read().values()
+        machine = src._session.machine
+        with monkeypatch.context() as limited:
+            limited.setattr(register, "start_thread", Lacking().start)
+            for name in "ab":
+                stores[name].stop()
+                until("it is missed", lambda: len(machine.active()) == 1)
+                if name == "b":
+                    wipe("b")
+                stores[name] = run_store(name, "disk")
+                until("it takes part again", lambda: len(machine.active()) == 2)
+            assert machine.lives()["b"] == before.lives["b"], "the life that it has missed"
+            src.send(b"y")
+            src.wait_stable(timeout=SHORT)
+            assert not registers_lives(registers, machine.lives())
+        until("the new lives are written", lambda: registers_lives(registers, machine.lives()))
+
+
+def registers_lives(registers: Path, lives: dict[str, int]) -> bool:
+    """The register has these lives."""
+    (file,) = registers.iterdir()
+    entries = read_file(file)
+    return all(lives == {name: life for name, (_, life) in found.items()} for found in last_lives(entries).values())
