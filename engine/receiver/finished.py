@@ -239,7 +239,7 @@ class Finished:
         controller: DeliveryController
         if self._nameless and said.is_agreed():
             before = last if isinstance(last, FinishedSource) else None
-            if len(going) >= AHEAD or (last is not None and before is None):
+            if len(going) >= AHEAD or (last is not None and (before is None or not before.ready)):
                 return False
             self._begun += 1
             rings = self._begun % (AHEAD // 4) == 0 or len(self._queue) == 1
@@ -260,6 +260,11 @@ class Finished:
         if not receiver.knows(controller.uuid) or controller.failure is not None:
             return False
         if isinstance(controller, FinishedSource):
+            if not controller.ready:  # this process lacks something
+                if controller.uuid not in receiver.ringed:
+                    return True
+                receiver.let_go(controller)  # it lives again
+                return False
             feed = controller.live
             if controller.done:
                 receiver.context.wake()  # its reader is about to close its files

@@ -9,12 +9,15 @@ it have.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
-from ..errors import Error
+from ..errors import Error, LimitReachedError, SystemCallError
 from ..events import receiver as events
 from ..log.reader import Logs
+from ..native.limits import lacking
 from ..native.runtime import time
+from ..rules import registration as reg
 from ..rules.start_and_gap import Gap, start_number
 from .delivery_controller import DeliveryController
 from .feed import Feed
@@ -113,6 +116,7 @@ class FinishedSource(DeliveryController):
     """
 
     registers = False
+    passes = LimitReachedError, SystemCallError
 
     def __init__(
         self, receiver: ReceiverPort, found: Found, low: int, following: int, left: tuple[int, int] | None,
@@ -127,12 +131,21 @@ class FinishedSource(DeliveryController):
         self.live: _FinishedFeed
 
     def start(self) -> None:
-        """First turn: it is ready at once."""
+        """First turn: it is ready at once, unless this process lacks something. Then that is said, and it is
+        tried again."""
+        self._waiting, self._tried_ns = None, time.monotonic_ns()
         try:
             self._ready()
-        except (Error, OSError) as error:
-            self.fail(error)
+        except (Error, OSError, MemoryError) as error:
+            lacks = lacking(error)
+            if lacks is None:
+                self.fail(error)
+                return
+            if isinstance(lacks, MemoryError):  # it says nothing
+                lacks = SystemCallError(f"topic {self.topic!r}: no memory", errno.ENOMEM, "ENOMEM")
+            self._not_begun(reg.Complete(self._range[0], True), lacks)
             return
+        self._lacks = None
         self.tell(events.BeginOfStream(self.topic, self.source))
         self.receiver.joined(self.uuid)
 
@@ -179,8 +192,10 @@ class FinishedSource(DeliveryController):
         return since > 0 and time.monotonic_ns() - since > STANDS_NS
 
     def tick(self, now_ns: int) -> None:
-        """Timers: only what it waits for is to be shown."""
+        """What it waits for is to be shown, and what it lacked is there again perhaps."""
         self.late.look()
+        if self._waiting is not None and now_ns >= self._again_ns:
+            self.start()
 
     def gone(self) -> bool:
         """The source was deregistered meanwhile: no log of it is left."""

@@ -3,7 +3,9 @@ finished_source.py, leaving.py)."""
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -364,3 +366,57 @@ def test_a_context_is_not_woken_for_each_of_them(run_store: Callable[..., Thread
         rcv.deadline()
         assert [controller.dozing for controller in rcv.controllers] == [False] * MANY
         assert come(rcv, len(names(uuids))) == names(uuids)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        hf.LimitReachedError("RLIMIT_NOFILE is 3", 24, "EMFILE", limit="RLIMIT_NOFILE", value=3, used=3),
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        hf.SystemCallError("no thread can be started", errno.EAGAIN, "EAGAIN"),
+        MemoryError(),
+    ],
+    ids=repr,
+)
+def test_what_the_process_lacks_is_said_once_and_tried_again(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:  # fmt: skip
+    uuids, told, times = over([run_store("a", "disk")]), Told(), []
+
+    def lacking(*_: object) -> None:
+        times.append(1)
+        raise error
+
+    with hf.Context() as ctx:
+        with monkeypatch.context() as limited:
+            limited.setattr(finished_source, "Logs", lacking)
+            rcv = ctx.receiver("quotes", on_event=told, options={"ume_registration_interval": 20})
+            until("it was tried again", lambda: len(times) > MANY)
+            with pytest.raises(hf.RegistrationError, match=r"RLIMIT_NOFILE|no thread|no memory|open files"):
+                rcv.receive(SHORT)
+        assert come(rcv, len(names(uuids))) == names(uuids)
+        until("all are let go", lambda: is_left(rcv))
+    assert len(told.of(events.RegistrationError)) == 1, told.events
+    assert [record.levelname for record in caplog.records if record.name == "holdfast"] == ["ERROR"]
+
+
+def test_one_that_lives_again_before_there_was_room_is_registered_with(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over([run_store("a", "disk")], 1)
+    times: list[int] = []
+
+    def lacking(*_: object) -> None:
+        times.append(1)
+        raise MemoryError
+
+    monkeypatch.setattr(finished_source, "Logs", lacking)
+    with hf.Context() as ctx:
+        rcv = ctx.receiver("quotes")
+        until("it was tried", lambda: times)
+        with ctx.source("quotes", options=options(ume_session_id=1)) as src:
+            everywhere(src)
+            send(src, 1)
+            until("it is registered with", lambda: rcv.controllers)
+            assert take(rcv, 2) == [0, 1]
