@@ -347,16 +347,16 @@ class Holdings:
                     raise
         known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
-        if source.begins != known:  # killed between the log's BEGIN and the state
-            self.owe()
-        self._places.note(source.uuid)
-        terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go
-        if terms is not None:
-            try:
+        try:
+            if source.begins != known:  # killed between the log's BEGIN and the state
+                self.owe()
+            self._places.note(source.uuid)
+            terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go
+            if terms is not None:
                 repository.pacer = Pacer(repository, terms)
-            except Error:
-                repository.close()
-                raise
+        except BaseException:
+            repository.close()
+            raise
         self.drainer.repositories[source.uuid] = repository
         if source.is_shelved:
             self._over[source.uuid] = source.incarnation

@@ -33,7 +33,11 @@ class NoCacheRepository(Repository):
     ) -> None:
         super().__init__(domain, bells, source, path, config, name, uuid)
         self.level = 0
-        self.release(self.next_sqn)
+        try:
+            self.release(self.next_sqn)
+        except BaseException:
+            self.close()
+            raise
 
     def acknowledge(self) -> None:
         """Never."""

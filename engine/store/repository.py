@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionError, Error
+from ..errors import CorruptionError
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk
 from ..log.info_file import NO_LIVES, Lives, Own, Place, bounds, earlier_logs, log_view, peers_of, seen_by
@@ -89,14 +89,14 @@ class Repository:
             view = log_view(path)
             if not source.meet(view.begins if view is not None else ()):
                 self._adopt(self.table)
-        except Error:
+            self.lost_below = source.lost_below
+            if self.unsure:
+                tell(self.called, path, self.info)
+                source.learner = True
+                self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
+        except BaseException:
             self.close()
             raise
-        self.lost_below = source.lost_below
-        if self.unsure:
-            tell(self.called, path, self.info)
-            source.learner = True
-            self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
 
     def _open(self, config: CData) -> CData:
         """``struct hf_log *`` of the log, which is made if there is none."""

@@ -18,8 +18,10 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.control.wire import Deregistered, OperatorDeregister, Refused
+from holdfast.engine.errors import CorruptionError
 from holdfast.engine.log.info_file import log_range, log_view, peer_view
 from holdfast.engine.store import repository
+from holdfast.engine.store.log_places import LogPlaces
 from holdfast.engine.store.repository import Repository
 
 if TYPE_CHECKING:
@@ -144,7 +146,6 @@ def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: 
 
 def open_below(directory: Path) -> list[str]:
     """The files of this directory that this process has open."""
-    gc.collect()
     found = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # another thread has closed it
@@ -215,6 +216,33 @@ def test_a_store_that_runs_out_of_descriptors_does_not_give_up_its_say(
     with hf.Context(session_id=WELL) as well:
         assert stable(well, "well") == 1
         assert open_below(log)
+
+
+@pytest.mark.parametrize("at", [(repository, "log_view"), (LogPlaces, "note")], ids=["view", "note"])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), CorruptionError("damaged")], ids=repr)
+def test_an_opening_that_fails_leaves_no_descriptor_to_the_collector(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, at: tuple[Any, str], error: Exception
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=WELL) as well:
+        stable(well, "well")
+    store.stop()
+
+    def fail(*_: object) -> None:
+        raise error
+
+    gc.disable()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(*at, fail)
+            store = run_store("a", "disk")
+            with pytest.raises((OSError, hf.Error)):
+                store.store.holdings.ensure_repository(store.store.state.sources[0])
+            until("no descriptor is left behind", lambda: not open_below(log_of(store, "well")))
+        with hf.Context(session_id=WELL) as well:
+            assert stable(well, "well") == 1
+    finally:
+        gc.enable()
 
 
 def test_a_source_that_cannot_be_gone_on_with_is_tried_again_and_the_others_do_not_notice(
