@@ -366,12 +366,17 @@ def _too_old(request_id: int, source: SourceState, start: int, facts: BeginFacts
     )  # fmt: skip
 
 
+def stream_gone(request: wire.Begin) -> wire.Refused:
+    """Its source has died, or somebody has removed the stream's name."""
+    text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
+    return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
+
+
 def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | None:
     """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has
     started over, since it asked; nor one that is not what its stream says."""
     if facts.stream == "gone":
-        text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
-        return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
+        return stream_gone(request)
     if facts.stream == "other":
         text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
         return wire.Refused(request.id, "usage", f"{text} from {request.start_sqn} on")

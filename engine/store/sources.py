@@ -275,7 +275,12 @@ class SourceDesk:
         if unsaved:
             acks.save(holdings)
             holdings.owe()  # where it fails half way it is in the log, and repeated it is no news
-        held, catching_up = holdings.drain_thread(lambda: repository.begin(decision.table, request.stream))
+        try:
+            held, catching_up = holdings.drain_thread(lambda: repository.begin(decision.table, request.stream))
+        except (FileNotFoundError, UnpublishedError):  # since it was looked at: its source has died
+            refused = answers.stream_gone(request)
+            _log.warning("%s: BEGIN is dropped: %s", repository.called, refused.text)
+            return refused
         late_join = holdings.drain_thread(lambda: repository.late_join)
         unsaved |= late_join != source.late_join
         source.late_join = late_join
