@@ -74,15 +74,17 @@ class Client:
         there are no more than it has asked for."""
         self.closed = False
 
-    def leave(self, role: str, source: bytes, uuid: bytes) -> None:
-        """Lets go what an object holds. Of a source, either name is its identity: it takes another one than
-        it proposed."""
+    def leave(self, role: str, source: bytes, uuid: bytes) -> bool:
+        """Lets go what an object holds; False: nothing. Of a source, either name is its identity: it takes
+        another one than it proposed."""
+        before = len(self.holds)
         for key, hold in list(self.holds.items()):
             names = {key.uuid, hold.proposal}
             mine = not names.isdisjoint({source, uuid}) if role == "source" else key.source == source and uuid in names
             if key.role == role and mine:
                 del self.holds[key]
         self.readers.pop(uuid, None)
+        return len(self.holds) < before
 
     @property
     def process(self) -> tuple[int, int, int]:

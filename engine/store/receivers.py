@@ -168,11 +168,15 @@ class ReceiverDesk:
 
     def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
         """A clean close. The ack is taken in: the line is free for anybody from now on, and keeps it until
-        then."""
-        client.leave("receiver", request.source, request.uuid)
+        then. It is said under each name that the receiver may have: nothing is to be done for one that nobody
+        has here."""
+        source = self._holdings.registry.source(request.source)
+        known = any(each.uuid == request.uuid for each in source.receivers) if source is not None else False
+        held = client.leave("receiver", request.source, request.uuid)
         ended = self._drop_left(client, request)
-        with contextlib.suppress(ReadOnlyError):
-            acks.save(self._holdings, changed=ended)
+        if known or held:
+            with contextlib.suppress(ReadOnlyError):
+                acks.save(self._holdings, changed=ended)
         return wire.Left(request.id)
 
     def _drop_left(self, client: Client, request: wire.Leave) -> bool:
