@@ -93,3 +93,9 @@ def _has(value: object) -> bool:
     if isinstance(value, dict):
         return any(_has(each) for each in value.values())
     return any(_has(each) for each in value) if isinstance(value, list) else value == NASTY
+
+
+def test_the_guide_has_a_row_for_each_logger() -> None:
+    guide = (ROOT / "bindings" / "README.md").read_text()
+    table = guide.partition("### Loggers\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| `(holdfast[\w.]*)` \|", table, re.MULTILINE)) == LOGGERS
