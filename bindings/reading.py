@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never, SupportsIndex
 
 from .batch import Batch
-from .engine.client.context import check_topic
 from .engine.errors import ConfigError, UsageError
 from .engine.log.columns import read_only_bytes
 from .engine.log.topic_reader import Sent, TopicReader
+from .engine.memory.domain import check_topic
 from .engine.printable import printable
 from .engine.rules.chosen_start import datetime_ns, whole_number
 

@@ -18,7 +18,6 @@ from ..control.waits import WaitFile
 from ..errors import (
     CallableStoreError,
     ClosedError,
-    ConfigError,
     Error,
     FencedError,
     ForkedHandleError,
@@ -28,12 +27,12 @@ from ..errors import (
 from ..events import receiver as receiver_events
 from ..events import source as source_events
 from ..memory.discovery import Discovery
-from ..memory.domain import Domain
+from ..memory.domain import Domain, check_topic
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.limits import named
-from ..native.runtime import os, time
+from ..native.runtime import os, threading, time
 from ..native.waiting import check_timeout
 from ..options.resolve import Defaults, NoDefaults, Options, as_given, resolve
 from ..printable import printable
@@ -46,7 +45,6 @@ from .liveness_driver import LivenessDriver
 from .turn_loop import TurnLoop
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterable, Mapping
 
     from ..control import wire
@@ -110,6 +108,7 @@ class Context:
         self._links: dict[str, StoreLink] = {}
         self._sources: list[SourceSession] = []
         self._receivers: list[Receiver] = []
+        self._closing, self._closed = threading.Lock(), False
         self._stores_ns = 0
         self._limit = ""
         """The limit that the last turn met."""
@@ -378,12 +377,12 @@ class Context:
         """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1
         s at most; ``awaited``: also on these links."""
         with self._loop.lock:
-            self._sources = [source for source in self._sources if source is not child]
-            self._receivers = [receiver for receiver in self._receivers if receiver is not child]
             asked: dict[StoreLink, set[int] | None] = {}
             for link, request in list(child.leave_requests()):
                 if link.ask(request, _ignore):
                     asked.setdefault(link, set()).add(request.id)  # type: ignore[union-attr]
+            self._sources = [source for source in self._sources if source is not child]
+            self._receivers = [receiver for receiver in self._receivers if receiver is not child]
             asked.update(dict.fromkeys(awaited))  # whatever is asked there
             deadline = time.monotonic_ns() + int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
             try:
@@ -394,9 +393,13 @@ class Context:
                 for link in self._links.values():
                     link.listeners[:] = [listener for listener in link.listeners if listener is not left]
 
+    def has(self, child: Child) -> bool:
+        """It has not been taken out: its stores have not been told all."""
+        return child in self._sources or child in self._receivers
+
     def close(self, timeout: float | None = None) -> None:
         """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns
-        at once.
+        at once. After one that was interrupted it does the rest.
 
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything
@@ -410,10 +413,11 @@ class Context:
         if self.forked:
             self._loop.closing = True
             return
-        process_role.dismiss(self)
         with contextlib.ExitStack() as stack, self._loop.lock:  # a callback that runs now ends first
-            if self._loop.closing:
+            if self._closed or not self._closing.acquire(blocking=False):
                 return
+            stack.callback(self._closing.release)
+            process_role.dismiss(self)
             self._loop.closing = True
             stack.callback(self._let_go)  # all of it, also where somebody interrupts a part
             closes = [each.close for each in self._receivers] + [each.close for each in self._sources]
@@ -423,6 +427,8 @@ class Context:
                 self.liveness.close()
 
     def _let_go(self) -> None:
+        for child in (*self._receivers, *self._sources):  # somebody has interrupted their closes
+            child.close(0)
         self.wake()
         self._loop.join()
         for link in self._links.values():
@@ -430,6 +436,7 @@ class Context:
                 link.close()
         self._bells_name.close()
         self.domain.close()
+        self._closed = True
 
     def stats(self) -> ContextStats:
         """A snapshot of counters."""
@@ -474,8 +481,12 @@ class Context:
 
 
 def _close_child(close: Callable[[float | None], None], timeout: float | None, interrupted: object, *_: object) -> None:
-    """Whoever interrupts one of them waits for no store any more."""
-    close(timeout if interrupted is None else 0)
+    """Whoever interrupts one of them waits for no store any more; these are told all the same."""
+    try:
+        close(timeout if interrupted is None else 0)
+    except KeyboardInterrupt:
+        close(0)
+        raise
 
 
 def _ignore(_: wire.Answer) -> None:
@@ -485,9 +496,3 @@ def _ignore(_: wire.Answer) -> None:
 def _warn(options: Options, name: str) -> None:
     for warning in options.warnings:
         _log.warning("%s of %r: %s", options.scope, name, warning)
-
-
-def check_topic(topic: object) -> None:
-    """Raises ConfigError where no source can have this topic."""
-    if not isinstance(topic, str) or not topic or len(topic.encode()) > lib.HF_TOPIC_MAX - 1 or "\0" in topic:
-        raise ConfigError(f"topic {topic!r}", hint=f"a string of 1 to {lib.HF_TOPIC_MAX - 1} bytes without NUL")

@@ -114,6 +114,9 @@ class Host(Protocol):
     def add_receiver(self, receiver: Any) -> None:
         """Takes a receiver in."""
 
+    def has(self, child: Child) -> bool:
+        """It has not been taken out."""
+
     def leave(self, child: Child, timeout: float | None = None, awaited: Iterable[StoreLink] = ()) -> None:
         """Takes a child out and tells its stores. ``awaited``: links on which it has asked for something
         more."""

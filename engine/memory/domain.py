@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "SHM_DIR", "Domain", "ObjectName", "base_directory", "domain_directory", "is_ours", "parse_object", "unlink_object",
-    "unlink_source", "volatile_bases",
+    "SHM_DIR", "Domain", "ObjectName", "base_directory", "check_topic", "domain_directory", "is_ours", "parse_object",
+    "unlink_object", "unlink_source", "volatile_bases",
 ]  # fmt: skip
 
 SHM_DIR = Path("/dev/shm")
@@ -396,3 +396,9 @@ def unlink_source(domain: Domain, uuid: bytes) -> None:
     has them mapped reads on."""
     for item in domain.objects(uuid):
         unlink_object(item.name)
+
+
+def check_topic(topic: object) -> None:
+    """Raises ConfigError where no source can have this topic."""
+    if not isinstance(topic, str) or not topic or len(topic.encode()) > lib.HF_TOPIC_MAX - 1 or "\0" in topic:
+        raise ConfigError(f"topic {topic!r}", hint=f"a string of 1 to {lib.HF_TOPIC_MAX - 1} bytes without NUL")

@@ -488,13 +488,13 @@ class DeliveryController(Counts):
             return
         with self.acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left = True
-        self._name.close()
-        self.late.close()
-        self.registrar.close()
-        self.watch.close()
-        if self.feed is not None and feed_is_idle:
-            self.feed.close()
-        if self.board is not None:
-            if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
-                lib.hf_board_release(self.board.handle, self.line)
-            self.board = None
+        try:
+            for each in (self._name, self.late, self.registrar, self.watch):
+                each.close()
+        finally:  # also where somebody interrupts that
+            if self.feed is not None and feed_is_idle:
+                self.feed.close()
+            if self.board is not None:
+                if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
+                    lib.hf_board_release(self.board.handle, self.line)
+                self.board = None

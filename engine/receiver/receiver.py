@@ -481,7 +481,7 @@ class Receiver(Gate):
             self.closed = True
             return
         with contextlib.ExitStack() as stack, self.context.turning():  # a callback that runs now ends first
-            if self.closed:
+            if self.closed and not self.context.has(self):
                 return
             self.closed = True
             stack.callback(self._let_go_all)  # also where somebody interrupts the rest
@@ -491,9 +491,9 @@ class Receiver(Gate):
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
 
     def _let_go_all(self) -> None:
-        with self.not_receiving():
+        with self.not_receiving(), contextlib.ExitStack() as stack:
             for controller in self._all.values():
-                controller.close()
+                stack.callback(controller.close)
         with self.context.turning():
             for controller in self._all.values():
                 self._notify_deleted(controller)

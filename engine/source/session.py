@@ -470,7 +470,7 @@ class SourceSession:
             self._let_send(False)
             return
         with contextlib.ExitStack() as stack, self.context.turning():  # a callback that runs now ends first
-            if self.closed:
+            if self.closed and not self.context.has(self):
                 return
             self.closed = True
             stack.callback(self._let_go)  # also where somebody interrupts the rest

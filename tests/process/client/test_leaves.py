@@ -13,7 +13,12 @@ from support.recorded_events import Events
 from support.stalled_store import OPTIONS, Scene
 
 import holdfast as hf
+from holdfast.engine.client import process_role
+from holdfast.engine.client.liveness_driver import LivenessDriver
+from holdfast.engine.client.turn_loop import TurnLoop
 from holdfast.engine.control.link import StoreLink
+from holdfast.engine.control.session_claim import SessionClaim
+from holdfast.engine.memory import nameless
 from holdfast.engine.store.receivers import ReceiverDesk
 from holdfast.engine.store.sources import SourceDesk
 
@@ -141,6 +146,60 @@ def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: 
         patch.setattr(StoreLink, "settle", interrupted)
         with pytest.raises(KeyboardInterrupt):
             kept.close()
+    registered(ctx, role).close()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        (process_role, "dismiss"), (nameless, "say"), (SessionClaim, "close"), (StoreLink, "ask"),
+        (TurnLoop, "join"), (LivenessDriver, "close"),
+    ],
+    ids=lambda at: at[1],
+)  # fmt: skip
+def test_a_second_close_of_a_context_does_what_an_interrupted_one_has_not(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, at: tuple[Any, str]
+) -> None:
+    """Somebody presses Ctrl-C before its stores were told."""
+    run_store("a", "disk")
+    ctx = hf.Context(session_id=7)
+    src, rcv = source(ctx, 3), ctx.receiver("quotes", options=READER)
+    assert rcv.receive(timeout=SHORT) is not None
+    before, pressed = getattr(*at), list[int]()
+
+    def interrupted(*given: Any, **how: Any) -> Any:
+        if not pressed and threading.current_thread() is threading.main_thread():
+            pressed.append(1)
+            raise KeyboardInterrupt
+        return before(*given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*at, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ctx.close()
+        ctx.close()
+    assert ctx.stats().sources == ctx.stats().receivers == 0
+    assert ctx.domain.fd < 0
+    with hf.Context(session_id=7) as again:
+        source(again, 1)
+        is_let_in(again, READER)
+    src.close()
+    rcv.close()
+
+
+@pytest.mark.parametrize("role", ["source", "receiver"])
+def test_a_context_tells_the_stores_of_a_child_whose_close_was_interrupted(
+    ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with hf.Context() as other:
+        kept = registered(other, role)
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreLink, "ask", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                kept.close()
     registered(ctx, role).close()
 
 

@@ -12,7 +12,7 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.memory.domain import unlink_object
-from holdfast.engine.memory.mapping import UnpublishedError
+from holdfast.engine.memory.mapping import UnpublishedError, attach_stream
 from holdfast.engine.store import repository
 from holdfast.engine.store.repository import Repository
 
@@ -28,7 +28,7 @@ def test_a_ring_that_goes_before_it_is_attached_is_one_line_and_the_store_goes_o
     unpublished: bool,
 ) -> None:  # fmt: skip
     store = run_store("a", "disk")
-    take_part, attach, begun, failed = Repository._take_part, repository.attach_stream, list[int](), list[str]()
+    take_part, begun, failed = Repository._take_part, list[int](), list[str]()
 
     def dies(self: Repository) -> None:
         take_part(self)
@@ -41,7 +41,7 @@ def test_a_ring_that_goes_before_it_is_attached_is_one_line_and_the_store_goes_o
         if unpublished and not failed:
             failed.append(name)
             raise UnpublishedError(name)
-        return attach(name)
+        return attach_stream(name)
 
     monkeypatch.setattr(Repository, "_take_part", dies)
     monkeypatch.setattr(repository, "attach_stream", half_made)
