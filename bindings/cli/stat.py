@@ -115,6 +115,11 @@ def _group(picture: snapshot.Snapshot) -> RenderableType:
     gone = len(picture.receivers) - len(shown)
     columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
     sources, more = _folded(picture.sources)
+    more += [
+        f"the board of {printable(row.topic)!r} ({row.uuid[:12]}) cannot be read: {printable(row.board_error)}"
+        for row in sources
+        if row.board_error
+    ]
     parts: list[RenderableType] = [
         table("sources", columns, map(_source, sources)),
         *more,

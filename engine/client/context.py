@@ -427,8 +427,8 @@ class Context:
                 self.liveness.close()
 
     def _let_go(self) -> None:
-        for child in (*self._receivers, *self._sources):  # somebody has interrupted their closes
-            child.close(0)
+        for close in [each.close for each in self._receivers] + [each.close for each in self._sources]:
+            close(0)  # somebody has interrupted it
         self.wake()
         self._loop.join()
         for link in self._links.values():

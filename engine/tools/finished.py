@@ -22,6 +22,7 @@ from ..log.files import taken_bytes
 from ..log.info_file import read_info
 from ..log.timestamps import last_sent
 from ..native.runtime import os, time
+from ..rules.exclusions import in_force
 from . import snapshot
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class _Look:
 
     def _concerned(self, row: SourceRow, kept: TopicSource) -> set[str]:
         """The stores that keep it, and those on its record that nobody has given up, by their own names."""
-        given_up = {name for store in self._files if store.listed for name in store.listed.excluded}
+        states = [(store.listed, store.source(bytes.fromhex(row.uuid))) for store in self._files]
+        given_up = in_force(source.says(state.excluded) for state, source in states if state and source)
         record = set()
         for name in kept.stores:
             info = read_info(self._domain, name)  # it may have been declared by another name, such as its port

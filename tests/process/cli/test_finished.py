@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from support.changing_stores import sent as life
 from support.command_line import Program, one_error, run, stat, until
 from support.receiving import SHORT, source, take
 
@@ -183,6 +184,23 @@ def test_what_a_store_that_does_not_run_may_have_stays_also_when_forced(
         ": not all of its stores can be read: b (" if moved else ": store b may have it too, and takes no request now; "
     )
     assert why in finished(*ALL, "--force")[0]
+    assert topics() == ["quotes"]
+
+
+def test_an_exclusion_that_is_over_gives_no_store_up(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    """The source has begun again since, so that store counts: nobody knows what it has."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    life("abc", 2)
+    stores["c"].stop()
+    wipe("c")
+    assert run("store", "exclude", "c")[0] == 0
+    assert "quotes" in finished(*ALL, "--force", "--dry-run")[0]
+    assert ": store c may" not in finished(*ALL, "--force", "--dry-run")[0], "it is given up"
+    life("abc", 1)
+    run_store("c", "disk").stop()
+    assert ": store c may have it too, and takes no request now; " in finished(*ALL, "--force")[0]
     assert topics() == ["quotes"]
 
 
