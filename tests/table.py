@@ -43,6 +43,7 @@ BESIDE = {
     "engine/memory/nameless.py": "process/faults/test_nameless.py",
     "engine/memory/sri.py": "process/source/test_groups.py process/receiver/test_events.py",
     "engine/native/background.py": "process/store/test_rounds.py process/store/test_hung_disk.py",
+    "engine/source/own_names.py": "process/faults/test_nameless.py",
     "engine/source/quorum_news.py": "process/source/test_quorum_news.py",
     "engine/native/threads.py": "process/store/test_no_threads.py",
     "engine/receiver/board_name.py": "process/faults/test_nameless.py",

@@ -404,7 +404,7 @@ class Publisher:
         self.check_not_deregistered()
         why = self.session.machine.why(self.session.names)
         if self.session.machine.was_complete:
-            hint = REMEDY if self.session.removed_name else None
+            hint = REMEDY if self.session.own_names.removed else None
             raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 

@@ -20,18 +20,18 @@ from ..errors import ClosedError, FencedError, ForkedHandleError, SystemCallErro
 from ..events import source as events
 from ..events.info import ForceReclaimInfo
 from ..log.register import SourceRegister, earlier_stores, elsewhere
-from ..memory import nameless
 from ..memory.domain import unlink_object
 from ..memory.new_ring import SourceRing, SriStore, stream_config, write_sri
 from ..native.core import CData, ffi, lib
 from ..native.limits import named
-from ..native.runtime import os, secrets, threading, time
+from ..native.runtime import secrets, threading, time
 from ..options.receiver_paced import wanted_by
 from ..rules import registration as reg
 from ..rules.notification import taken
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
 from .opening import Opening
+from .own_names import OwnNames
 from .quorum_news import QuorumNews
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
@@ -75,9 +75,9 @@ class SourceSession:
         )  # fmt: skip
         self._register = SourceRegister(context.domain, topic, self._session, given, self.names, options.groups)
         self._news = QuorumNews(topic, self._session, self.names)
-        self._looked_ns = self._named_ns = self._removed_ns = 0
-        self.removed_name = ""
-        """A name in shared memory that this source needs, and that somebody has removed."""
+        self._looked_ns = 0
+        again_ns = reg.TELL_AGAIN * options.ume_registration_interval * 1_000_000
+        self.own_names = OwnNames(context.domain, topic, again_ns)
         if self._session and any(given):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
@@ -151,29 +151,10 @@ class SourceSession:
         work = 0
         if self.settlement is not None:
             self._look(self.settlement, now_ns)
-            self._look_at_names(now_ns)
+            self._events += self.own_names.look(self.machine.uuid, self.name, self.board, now_ns)
             work = int(self.settlement.turn(now_ns))
             ffi.cast("struct hf_stream_header *", lib.hf_source_map(self.handle).base).heartbeat_ns = now_ns
         return work + self.deliver_events()
-
-    def _look_at_names(self, now_ns: int) -> None:
-        """Who has the ring and the board goes on. No name can be given back to them, and another object under
-        the same name would split those who find it from those who have this one: so the program is told what
-        helps."""
-        if now_ns - self._named_ns < nameless.LOOK_NS or self.board is None:
-            return
-        self._named_ns = now_ns
-        gone = self.name if nameless.missing(self.name) else "" if self.board.is_named() else self.board.name
-        again = now_ns - self._removed_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
-        if gone and (gone != self.removed_name or again):
-            self._removed_ns = now_ns
-            text = f"{nameless.removed(gone, 'source')}: {nameless.REMEDY}"
-            self._events.append(events.RegistrationError(text, ""))
-            _log.error("topic %r: %s", self.topic, text)
-        self.removed_name = gone
-        uuid = self.machine.uuid.hex()
-        note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
-        nameless.say(self.context.domain, f"source {uuid}", note)
 
     def _look(self, settlement: Settlement, now_ns: int) -> None:
         """Do the stores' heartbeats go on, and are they still catching up?"""
@@ -475,7 +456,7 @@ class SourceSession:
             self.closed = True
             stack.callback(self._let_go)  # also where somebody interrupts the rest
             self._let_send(False)
-            nameless.say(self.context.domain, f"source {self.machine.uuid.hex()}", None)
+            self.own_names.leave(self.machine.uuid)
             self.context.leave(self, timeout, self.deregistration.asked() if self.deregistration is not None else ())
             self.refresh()
             self.deliver_events()
