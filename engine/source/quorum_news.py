@@ -1,5 +1,6 @@
 """What a source's log says of its quorum: which stores it is registered with, which one leaves and why, and
-which one is back, caught up in how long. One line for each change (logger ``holdfast.source``).
+which one is back, caught up in how long. One line for each change (logger ``holdfast.source``). What may be
+gone is a warning: a program without an ``on_event`` is told of it by nothing else.
 
 Only the source knows who is in its quorum; what a store knows of itself, its own log says
 (engine/store/news.py).
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..rules.registration import Phase
+from .registration_events import may_be_gone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..rules.registration import Forgot
     from ..rules.source_registration import SourceRegistration
 
 __all__ = ["QuorumNews"]
@@ -42,16 +45,31 @@ class _Away:
     """Since when it catches up; 0: it does not."""
 
 
-class QuorumNews:
-    """Of one source. ``session``: its session ID, 0 for none. ``names``: of its stores, as declared. The
-    context's thread."""
+def _identity(session: int, registration_ids: Sequence[int]) -> str:
+    if session:
+        return f" (session ID {session:#x})"
+    given = list(dict.fromkeys(number for number in registration_ids if number))
+    return f" (RegID{'s' * (len(given) > 1)} {', '.join(map(str, given))})" if given else ""
 
-    def __init__(self, topic: str, session: int, names: Sequence[str]) -> None:
-        self._called = f"topic {topic!r} (session ID {session:#x})" if session else f"topic {topic!r}"
+
+class QuorumNews:
+    """Of one source. ``session``: its session ID, 0 for none. ``names``: of its stores, as declared.
+    ``registration_ids``: those that it gives them. The context's thread."""
+
+    def __init__(self, topic: str, session: int, names: Sequence[str], registration_ids: Sequence[int] = ()) -> None:
+        self._called = f"topic {topic!r}{_identity(session, registration_ids)}"
         self._names = names
         self._there: set[int] = set()
         self._away: dict[int, _Away] = {}
         self._began = False
+        self._gone = set[str]()
+
+    def forgot(self, action: Forgot) -> None:
+        """These stores do not know any more what they had. Once, however often the source begins for it."""
+        text = may_be_gone(action)
+        if text not in self._gone:
+            self._gone.add(text)
+            _log.warning("%s: %s", self._called, text)
 
     def look(self, machine: SourceRegistration, following: int, now_ns: int) -> None:
         """``following``: the number of the next message."""

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from ..control.link import StoreLink
 
-__all__ = ["source_event"]
+__all__ = ["may_be_gone", "source_event"]
+
+
+def may_be_gone(action: reg.Forgot) -> str:
+    """What its program is told of stores that have forgotten, and its log."""
+    return (
+        f"numbering goes on at {action.start_sqn}; {', '.join(action.stores)} may have had more and cannot know it any more: "
+        f"messages from {action.start_sqn} on that were stable only there are gone"
+    )
 
 
 def source_event(action: reg.Action, names: Sequence[str], links: Sequence[StoreLink] = ()) -> object | None:
@@ -27,12 +35,8 @@ def source_event(action: reg.Action, names: Sequence[str], links: Sequence[Store
             return events.RegistrationComplete(complete(0) if all_stores else complete.QUORUM, sequence_number)
         case reg.RefusedBy(store, refusal):
             return events.RegistrationError(refusal.text, names[store], refusal.pid, refusal.since_ns / 1e9)
-        case reg.Forgot(stores, start_sqn):
-            text = (
-                f"numbering goes on at {start_sqn}; {', '.join(stores)} may have had more and cannot know it any more: messages "
-                f"from {start_sqn} on that were stable only there are gone"
-            )
-            return events.RegistrationError(text, stores[0])
+        case reg.Forgot():
+            return events.RegistrationError(may_be_gone(action), action.stores[0])
         case reg.Unresponsive(store, lost, registered, required, answered):
             text = f"store {store} [{names[store]}] unresponsive"
             text += (" (quorum lost)" if lost else "") if answered else " - no registration response."

@@ -74,7 +74,7 @@ class SourceSession:
             anonymous=not named, names=self.names,
         )  # fmt: skip
         self._register = SourceRegister(context.domain, topic, self._session, given, self.names, options.groups)
-        self._news = QuorumNews(topic, self._session, self.names)
+        self._news = QuorumNews(topic, self._session, self.names, given)
         self._looked_ns = 0
         again_ns = reg.TELL_AGAIN * options.ume_registration_interval * 1_000_000
         self.own_names = OwnNames(context.domain, topic, again_ns)
@@ -246,6 +246,8 @@ class SourceSession:
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
                 case _ if (event := source_event(action, self.names, self._links)) is not None:
                     self._events.append(event)
+                    if isinstance(action, reg.Forgot):
+                        self._news.forgot(action)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
             self._register.complete(self.machine.start_sqn, self.machine.over)

@@ -1,8 +1,9 @@
 """Stores have forgotten what they had: the source goes on where the others are, and its program is told by an
-event what may be gone (docs/design.md 14, docs/semantics.md B.1)."""
+event what may be gone (docs/design.md 14, docs/semantics.md B.1). Its log says so, too."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,8 +26,9 @@ PATIENT = {**SOURCE, "ume_registration_interval": 60_000}
 
 @pytest.mark.parametrize("wiped", ["ab", "a"])
 def test_what_was_stable_with_wiped_stores_alone_is_told(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], own_domain: str, wiped: str
-) -> None:
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], own_domain: str, wiped: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     """5..9 were stable at a and b. Where b is left it has them, and there is nothing to tell."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
@@ -56,6 +58,10 @@ def test_what_was_stable_with_wiped_stores_alone_is_told(
             "only there are gone"
         )
         assert told == ([(text, "a")] if wiped == "ab" else [])
+        warned = [
+            line for name, level, line in caplog.record_tuples if (name, level) == ("holdfast.source", logging.WARNING)
+        ]
+        assert warned == ([f"topic 'quotes' (session ID 0x7): {text}"] if wiped == "ab" else [])
         assert not told or kinds.index("RegistrationError") < kinds.index("RegistrationComplete")
         sent = sent[: src.next_sequence_number] + send(src, 5)
         until("all have it all", lambda: all(kept(store) == sent for store in stores.values()))
