@@ -7,6 +7,9 @@ it acknowledges counts. At the next start that adds to what the stores say, and 
 that is lost, or that another container has, leaves what the stores themselves know. Where no declared store
 knows the source at all, it is a new one.
 
+With its list stands the incarnation that was about to begin: nobody opens one that is not greater, also where
+the store that has its BEGIN is away (docs/design.md 13).
+
 A session ID of a topic has one file, and so has a RegID of a topic (engine/log/register_file.py). A list
 counts up to the number from which another one was in force (``below``), so nobody waits for ever for stores
 that were retired.
@@ -330,6 +333,7 @@ def _register(entries: Sequence[Entry]) -> Register:
             tuple(entry.configuration for entry in found.values()),
             {store: life for store, (_, life) in lives[uuid].items()},
             over[uuid],
+            max(entry.incarnation for entry in entries if entry.uuid == uuid),
         )
         for uuid, found in lists.items()
     }

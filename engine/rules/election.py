@@ -77,12 +77,17 @@ class Written(NamedTuple):
     """A store's own name -> the life that it was in when it last took part."""
     over: Collection[int] = ()
     """Exclusions by the operator that are over."""
+    incarnation: int = 0
+    """The newest that anybody was about to begin."""
 
 
 Register = Mapping[bytes, Written]
 """By identity."""
 NOTHING: Register = MappingProxyType({})
 NOT_LOOKED: Mapping[int, Found] = MappingProxyType({})
+LEAST_MAX = 2**32
+"""How far the incarnation that a claimant asks for is at most from all that a store has seen: it stays far
+below 63 bits."""
 
 
 class Decision(NamedTuple):
@@ -305,6 +310,13 @@ def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: R
     return {store: doubt(each, told, took_part) for store, each in found.items() if store not in grants}
 
 
+def _next(register: Register, uuid: bytes, grants: Mapping[int, Grant]) -> int:
+    """The incarnation behind all that this host's register has of ``uuid``. One that no store would promise
+    stands there by mistake, and counts for nothing."""
+    following = register[uuid].incarnation + 1 if uuid in register else 1
+    return following if following <= min(grant.promised for grant in grants.values()) + LEAST_MAX else 1
+
+
 def decide(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], behavior: Consensus, proposal: bytes,
     empty: Collection[int] = (), names: Sequence[str] = (), register: Register = NOTHING,
@@ -327,7 +339,8 @@ def decide(
     promised = max(grant.promised for grant in grants.values())
     if newest is None:
         given = {grant.uuid for grant in grants.values()}
-        return Decision(given.pop() if len(given) == 1 else proposal, max(promised, 1), 0, ())
+        uuid = given.pop() if len(given) == 1 else proposal
+        return Decision(uuid, max(promised, _next(register, uuid, grants)), 0, ())
     logs = _logs(groups, grants, newest.uuid, names, empty, register)
     least, _ = _least(logs)
     if logs.table is None or least == FOR_EVER:
@@ -339,6 +352,7 @@ def decide(
     start = max(start, least)
     unlimited = {**logs.numbers, **dict.fromkeys(logs.forgot, FOR_EVER)}
     gone = sorted(logs.forgot) if least_impossible(logs.configurations, unlimited) > start else ()
+    promised = max(promised, _next(register, newest.uuid, grants))
     incarnation = max(promised, *(grant.incarnation + 1 for grant in grants.values()))
     against = frozenset(store for store in grants if logs.called[store] in logs.contested)
     return Decision(newest.uuid, incarnation, start, logs.table, tuple(gone), against)

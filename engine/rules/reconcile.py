@@ -10,8 +10,9 @@ later it would void what has become stable since. A BEGIN that a quorum has made
 table: each BEGIN carries the table that it was built on, its source took that from a quorum of stores, and
 two quorums meet. Where one group will do, they need not; nor does a quorum say that no BEGIN with a greater
 number reached anybody else. So stores read each other's files, and sources the board
-(tests/unit/rules/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a
-reboot has taken the board.
+(tests/unit/rules/test_few_begins.py) and the host's register, which has each number before its first BEGIN is
+sent. A store that nobody can read may come back with such a BEGIN when a reboot has taken the board, and the
+register was lost.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ Table = tuple[BeginOf, ...]
 def newest_table(tables: Iterable[Sequence[BeginOf]]) -> Table:
     """The one that is right; empty without any.
 
-    Where a BEGIN that never reached a quorum was seen by nobody who opened the next incarnation, both have
-    one number: what more stores know is right.
+    Where a BEGIN that never reached a quorum was seen by nobody who opened the next incarnation, and the
+    register did not have it, both have one number: what more stores know is right.
     """
     every = [tuple(table) for table in tables if table]
     known = Counter(table[-1] for table in every)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..control import wire
 from ..options.receiver_paced import agree, changed, mode_refusal
+from ..rules.election import LEAST_MAX
 from ..rules.expiry import Timers
 from ..rules.proxy_source import proxy_refusal
 from ..rules.reconcile import BEGINS_MAX, after_begin
@@ -49,9 +50,6 @@ __all__ = [
 
 OTHERS_MAX = 32
 """Stores of earlier lists that are remembered: those with the latest messages."""
-LEAST_MAX = 2**32
-"""How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far
-below 63 bits."""
 
 
 class Held(NamedTuple):

@@ -4,6 +4,7 @@ them hold (docs/design.md 13, 15)."""
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,10 +106,15 @@ def test_a_store_that_missed_forgotten_begins_does_not_offer_what_they_made_void
 
 
 def test_what_one_store_made_stable_is_not_void_by_a_begin_that_another_one_returns_with(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run_store: Callable[..., ThreadStore],
+    wipe: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    registers: Path,
 ) -> None:
     """Each is a group, and one group is enough. b returns with an empty incarnation 3, after it was excluded
-    and a made messages of incarnation 2 stable. a cannot read b's log; the source learns of both."""
+    and a made messages of incarnation 2 stable: the host had lost its register. a cannot read b's log; the
+    source learns of both."""
     stores = {name: run_store(name, "disk") for name in "ab"}
     life("ab", [b"stable"] * 5, **ANY, ume_registration_interval=60_000)
     until("both have them", lambda: [kept(store).next_sqn for store in stores.values()] == [5, 5])
@@ -122,6 +128,7 @@ def test_what_one_store_made_stable_is_not_void_by_a_begin_that_another_one_retu
     stores["b"].stop()
     wipe("b")
     remove_objects(os.environ["HOLDFAST_DOMAIN"])
+    shutil.rmtree(registers)
     stores["a"] = run_store("a", "disk")
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
         until("it says whom it waits for", lambda: "holdfast store exclude b" in str(waited(src)))

@@ -124,6 +124,15 @@ def test_exclusions_are_over_when_the_source_is_complete_and_not_before(register
     assert source_register().read()[UUID].over == (5, 6)
 
 
+@pytest.mark.usefixtures("registers")
+def test_the_newest_incarnation_of_any_list_is_remembered() -> None:
+    """Who opens the next one does not hear of it from a store that is away."""
+    for names, number in (("ab", 1), ("cd", 4), ("ab", 3)):
+        source_register(names).declare(UUID, number, {})
+    source_register("ab").declare(OTHER, 9, {})
+    assert {uuid: each.incarnation for uuid, each in source_register().read().items()} == {UUID: 4, OTHER: 9}
+
+
 def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(registers: Path) -> None:
     made = source_register()
     made.declare(UUID, 1, {"a": 3})

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.engine.rules.census import Found, Mark, Told
 from holdfast.engine.rules.election import (
+    LEAST_MAX,
     NOTHING,
     Decision,
     Register,
@@ -345,6 +346,27 @@ def test_the_greatest_promise_is_opened() -> None:
     found = by_name(*grants)
     assert found is not None
     assert found.incarnation == 21
+
+
+@pytest.mark.parametrize(
+    ("written", "opened"),
+    [(0, 8), (7, 8), (8, 9), (30, 31), (5 + LEAST_MAX - 1, 5 + LEAST_MAX), (5 + LEAST_MAX, 8), (2**63, 8)],
+)
+def test_an_incarnation_that_the_register_has_is_not_opened_nor_any_below_it(written: int, opened: int) -> None:
+    """It may have begun at the store that is away. What no store would promise was never begun."""
+    b, c = (answer(name, 5, "b5 c5", promised=promised) for name, promised in (("b", 5), ("c", 8)))
+    for register in ({THEIRS: Written((), incarnation=written)}, {OTHER: Written((), incarnation=30)}):
+        found = decide(Groups.single(3), range(3), {1: b, 2: c}, "majority", OURS, (), tuple("abc"), register)
+        assert found is not None
+        assert found.incarnation == (opened if THEIRS in register else 8), "of another identity it says nothing"
+
+
+@pytest.mark.parametrize(("written", "opened"), [(0, 2), (1, 2), (4, 5)])
+def test_nor_one_of_a_source_that_nobody_who_answers_has_begun(written: int, opened: int) -> None:
+    grants = {store: grant(uuid=OTHER, promised=2) for store in range(3)}
+    register = {OTHER: Written((), incarnation=written)}
+    found = decide(Groups.single(3), range(3), grants, "majority", OURS, register=register)
+    assert found == Decision(OTHER, opened, 0, ())
 
 
 def test_who_is_to_learn_gives_no_identity_either() -> None:

@@ -15,6 +15,7 @@ from holdfast.engine.log.receiver_state import Acked, ReceiverState
 from holdfast.engine.log.state_file import SourceState, State
 from holdfast.engine.options.receiver_paced import Wanted
 from holdfast.engine.options.topic_rules import TopicOptions, Topics
+from holdfast.engine.rules.election import LEAST_MAX
 from holdfast.engine.rules.reconcile import BEGINS_MAX, LogView
 from holdfast.engine.rules.reports import Seen
 from holdfast.engine.store import answers
@@ -133,7 +134,7 @@ def test_who_has_begun_here_or_asks_for_a_number_is_not_taken_for_wiped_by_the_r
 @pytest.mark.parametrize("seen", [2, 50])
 def test_no_claimant_drives_the_incarnation_out_of_its_range(seen: int) -> None:
     """``seen``: the greatest, begun or promised."""
-    most = seen + answers.LEAST_MAX
+    most = seen + LEAST_MAX
     assert isinstance(number(asks(least=most), source(promised=seen)), GrantSource)
     assert number(asks(least=most + 1), source(promised=seen)).code == "usage"
 
