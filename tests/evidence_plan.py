@@ -230,7 +230,7 @@ HARNESSES = (
     _lab(
         "cuts",
         "power cuts of whole systems: 1, 2, 3 and 5 stores with an image each, backups, two groups; disks that vanish",
-        {"cuts": 150, "systems": 30, "vanished": 20}, 4,
+        {"cuts": 150, "systems": 30, "vanished": 20}, 5,
         {"cuts": Night("{py} -m torture_lab cuts --short", "cuts", 2_000)},
     ),
     _lab(

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from cuts.episode import RECEIVER, Episode, Life, Step
@@ -19,11 +21,12 @@ from cuts.shapes import SHAPES
 from support.forked_workers import preload
 from support.oracle import Finding
 
+from holdfast.engine.rules import election
 from torture_lab.lab import LOST, Lab, Outcome
 from torture_lab.power import own_mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cuts.shapes import Shape
 
@@ -32,6 +35,8 @@ __all__ = ["run"]
 CUTS_PER_EPISODE = 4
 DISKS_PER_EPISODE = 3
 PLANTED_TRIES = 5
+ELECTION, ANSWERS = "holdfast.engine.rules.election.", "holdfast.engine.store.answers."
+DECIDE = election.decide
 BY_NAME = {shape.name: shape for shape in SHAPES}
 
 
@@ -46,12 +51,31 @@ class Planted(NamedTuple):
     shape: str
     lives: Sequence[Life]
     failpoints: str = ""
-    patched: str = ""
-    """A decision of the product that is replaced, by one that knows of no number that somebody may hold."""
+    patched: Mapping[str, object] = MappingProxyType({})
+    """Decisions of the product, and what they are replaced by."""
+    said: re.Pattern[str] = LOST
+    """What the judge finds."""
 
-    def begin(self) -> contextlib.AbstractContextManager[object]:
+    @contextlib.contextmanager
+    def begin(self) -> Iterator[None]:
         """While it lasts, processes that are forked have it."""
-        return mock.patch(self.patched, return_value=(0, {})) if self.patched else contextlib.nullcontext()
+        with contextlib.ExitStack() as stack:
+            for decision, instead in self.patched.items():
+                stack.enter_context(mock.patch(decision, instead))
+            yield
+
+
+def _begins_again(*known: Any, **more: Any) -> election.Decision | None:
+    """What has begun begins once more, from where the numbers go on."""
+    found = DECIDE(*known, **more)
+    if found is None or not found.begins:
+        return found
+    *before, newest = found.begins
+    return found._replace(incarnation=newest[0], begins=tuple(before))
+
+
+def _never(*_: object) -> None:
+    """A store refuses nothing."""
 
 
 B_GOES_ON = Life([*_up("ab"), ("kill", "a"), ("stable", 200)])
@@ -65,10 +89,16 @@ PLANTED = {
         "one and a backup", [B_GOES_ON, Life([("mount", "b"), *A_ALONE])], "logr.believe_head=mutant"
     ),
     "a store that cannot be read counts as empty": Planted(
-        "one and a backup", [B_GOES_ON, Life(A_ALONE)], patched="holdfast.engine.rules.election._least"
+        "one and a backup", [B_GOES_ON, Life(A_ALONE)], patched={ELECTION + "_least": lambda _: (0, {})}
     ),
     "a sync is believed behind one that failed": Planted(
         "one", [Life([*A_RESTS, ("vanish", "a"), ("moves", 100)])], "log.believe=mutant"
+    ),
+    "two lives are one incarnation": Planted(  # three lines of defence, each of which is enough
+        "one",
+        [Life([*A_RESTS[:-1], ("moves", 100)])] * 2,
+        patched={ELECTION + "decide": _begins_again, ANSWERS + "too_late": _never, ANSWERS + "another_begin": _never},
+        said=re.compile("are both incarnation"),
     ),
 }
 
@@ -139,5 +169,5 @@ def _caught(lab: Lab, planted: Planted, turn: int) -> bool:
                 episode.live(life)
             episode.finish()
         except Finding as found:
-            return LOST.search(str(found)) is not None
+            return planted.said.search(str(found)) is not None
     return False
