@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, CorruptionError, Error
 from ..log.census import RENEW_BYTES, Census, CensusFile, key_of, spoil
-from ..native.runtime import Path, threading, time
+from ..native.background import in_background
+from ..native.runtime import Path, futures, time
 from ..rules.census import NOWHERE, TROUBLE, Identity, Mark, goes_on
 
 if TYPE_CHECKING:
@@ -42,29 +43,6 @@ PATIENCE_S = 2.0
 """Of a grant, and of a store that starts: so long it waits for this disk."""
 RETRY_NS = 10_000_000_000
 """How soon after a trouble it is tried again."""
-
-
-class _Work:
-    """On a thread of its own."""
-
-    def __init__(self, work: Callable[[], Census]) -> None:
-        self._work = work
-        self.late = False
-        """It was waited for in vain: what it did counts no more."""
-        self.done: Census | Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="holdfast-census", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.done = self._work()
-        except (Error, OSError, ValueError) as error:
-            self.done = error
-
-    def over(self, patience_s: float) -> bool:
-        """It is; waits so long at most."""
-        self._thread.join(patience_s)
-        return not self._thread.is_alive()
 
 
 class OwnCensus:
@@ -86,14 +64,16 @@ class OwnCensus:
         self._census: Census | None = None
         self._had: frozenset[str] = frozenset()
         """In a trouble: keys that the census had before."""
-        self._work: _Work | None = None
+        self._work: futures.Future[Census] | None = None
         """Under way, or waited for in vain."""
+        self._late = False
+        """It was waited for in vain: what it comes to counts no more."""
         self._spoilt = self._lost = self._over = False
         """What work has come to: the file says durably that it proves nothing; it was not there, or not as
         the store had left it; somebody else writes it."""
         self._untold = False
         """A trouble that the info file does not tell."""
-        self._why = ""
+        self._why = self._warned = ""
         self._long = RENEW_BYTES
         """From this size on it is asked whether a shorter one would do."""
         self._tried_ns = 0
@@ -232,54 +212,60 @@ class OwnCensus:
                     (lambda: CensusFile(self._domain, self._name).renew(keys)) if self._complete else self._beginning()
                 )
             return False
-        if not self._work.over(0):
+        if not self._work.done():
             return False
         work, self._work = self._work, None
-        if not work.late:
-            self._take(work.done)
+        if not self._late:
+            self._take(work)
         return self._census is not None
 
     def _start(self, work: Callable[[], Census]) -> None:
-        self._tried_ns, self._spoilt = time.monotonic_ns(), False
+        self._tried_ns, self._spoilt, self._late = time.monotonic_ns(), False, False
 
         def run() -> Census:
             try:
                 return work()
-            except (Error, OSError, ValueError):
+            except Exception:
                 with contextlib.suppress(Error, OSError):
                     self._spoilt = CensusFile(self._domain, self._name).spoil()
                 raise
 
         try:
-            self._work = _Work(run)
-        except RuntimeError as error:
-            self._fail(str(error))
+            self._work = in_background("holdfast-census", run)
+        except (Error, MemoryError) as error:  # no thread can be started now
+            self._fail(error)
 
     def _do(self, work: Callable[[], Census]) -> None:
         self._start(work)
         if self._work is None:
             return
-        if not self._work.over(PATIENCE_S):
-            self._work.late = True
+        futures.wait((self._work,), PATIENCE_S)
+        if not self._work.done():
+            self._late = True
             self._fail("the disk of the censuses does not answer")
             return
-        done, self._work = self._work.done, None
+        done, self._work = self._work, None
         self._take(done)
 
-    def _take(self, done: Census | Exception | None) -> None:
-        if not isinstance(done, Census):
-            self._fail(str(done.args[0] if isinstance(done, Error) else done))
+    def _take(self, work: futures.Future[Census]) -> None:
+        try:
+            done = work.result()
+        except Exception as error:
+            self._fail(error)
             return
         if self._why:
             _log.warning("store %s: its census can be written again", self._name)
-        self._why, self._untold, self._complete = "", False, True
+        self._why, self._warned, self._untold, self._complete = "", "", False, True
         self._census, self.mark, self.directory = done, done.mark, done.directory
         self._state.census = self._name, *done.mark
         self._state.census_path = CensusFile(self._domain, self._name).path
         self._state.census_lost |= self._lost
 
-    def _fail(self, why: str) -> None:
-        if why != self._why:
+    def _fail(self, trouble: Exception | str) -> None:
+        why = str(trouble.args[0] if isinstance(trouble, Error) else trouble) or type(trouble).__name__
+        which = getattr(trouble, "limit", "") or why  # the text of a limit changes with its use
+        if which != self._warned:
+            self._warned = which
             _log.warning("store %s: %s; nothing is proved of it while it is away", self._name, why)
         if self._census is not None:
             self._had = self._census.keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ from unittest import mock
 import pytest
 from support.workers import until
 
-from holdfast.engine.errors import ConfigError, CorruptionError
+from holdfast.engine.errors import ConfigError, CorruptionError, LimitReachedError
 from holdfast.engine.log import census
 from holdfast.engine.log.census import Census, CensusFile, key_of
 from holdfast.engine.log.state_file import SourceState, State
+from holdfast.engine.native import threads
 from holdfast.engine.rules.census import TROUBLE
 from holdfast.engine.store import own_census
 from holdfast.engine.store.own_census import OwnCensus
@@ -202,18 +204,32 @@ def test_where_the_file_could_not_be_spoilt_no_other_source_is_granted(
     assert scene.has(1, 2, 3)
 
 
-def test_where_no_thread_can_be_started_it_is_a_trouble(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_thread_can_be_started_it_is_a_trouble(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told once, however the use of a limit changes. In the end another census is begun."""
     own = scene.start()
+    used = itertools.count()
 
     def none(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    def limited(what: str) -> LimitReachedError:
+        assert what == "thread holdfast-census"
+        return LimitReachedError(f"no thread: {next(used)} of 7", 11, "EAGAIN", limit="RLIMIT_NPROC", value=7, used=7)
+
     with monkeypatch.context() as broken:
         broken.setattr(threading.Thread, "start", none)
-        with pytest.raises(ConfigError, match="can't start new thread"):
+        broken.setattr(threads, "no_thread", limited)
+        with pytest.raises(ConfigError, match="no thread: 0 of 7"):
             own.note(scene.source(1))
         monkeypatch.setattr(own_census, "RETRY_NS", 0)
         assert not own.look()
+        assert not own.look()
+    assert next(used) == 3, "it was tried each time"
+    assert [record.getMessage() for record in caplog.records] == [
+        "store c: no thread: 0 of 7; nothing is proved of it while it is away"
+    ]
     assert own.mark == TROUBLE
     until("another one is begun", own.look)
 
