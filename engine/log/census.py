@@ -16,8 +16,6 @@ A census that is not what its store left there is not mended: the store begins a
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +31,7 @@ from ..native.sync import sync_data, sync_directory
 from ..rules.census import NOWHERE, TROUBLE, Found, Identity, Mark
 from .info_file import read_info
 from .register import register_directory
+from .source_key import digest_of, given, given_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -83,15 +82,12 @@ def census_directory(domain: Path) -> Path:
 
 def key_of(topic: str, session: int, registration_id: int) -> str:
     """Of a source: by its session ID, or by the RegID that it has at a store."""
-    given = (session, 0) if session else (0, registration_id)
-    return hashlib.blake2b(json.dumps([topic, *given]).encode(), digest_size=16).hexdigest()
+    return digest_of(topic, *given(session, registration_id))
 
 
 def keys_of(topic: str, session: int, registration_ids: Iterable[int]) -> set[str]:
     """Of a source that comes with these, by all of which a store may know it."""
-    if session:
-        return {key_of(topic, session, 0)}
-    return {key_of(topic, 0, number) for number in registration_ids if number}
+    return {digest_of(topic, *each) for each in given_by(session, registration_ids)}
 
 
 class CensusFile:
@@ -102,7 +98,7 @@ class CensusFile:
         self.directory = census_directory(path)
         self._store = store
         self._domain = os.fsencode(str(path)).hex()
-        self._name = hashlib.blake2b(json.dumps([self._domain, store]).encode(), digest_size=16).hexdigest()
+        self._name = digest_of(self._domain, store)
 
     @contextlib.contextmanager
     def _opened(self, name: str, flags: int) -> Iterator[tuple[int, int]]:

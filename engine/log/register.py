@@ -23,8 +23,6 @@ more.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import pwd
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -38,6 +36,7 @@ from ..rules.election import Register, Written
 from ..rules.quorum import INTERGROUP, INTRAGROUP, Groups
 from ..rules.reconcile import FOR_EVER
 from .register_file import Entry, List, RegisterFile, all_over, last_lines, last_lives, read_file
+from .source_key import digest_of, given_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,9 +99,7 @@ def entries_of(domain: Path, uuid: str, source: tuple[str, int, Iterable[int]] |
 def _file_names(domain: Path, topic: str, session: int, registration_ids: Iterable[int]) -> list[str]:
     """Of the files of a source: one for its session ID, or one for each RegID."""
     path = os.fsencode(os.path.realpath(domain)).hex()
-    given = [(session, 0)] if session else [(0, number) for number in dict.fromkeys(registration_ids) if number]
-    keys = [json.dumps([path, topic, *each]).encode() for each in given]
-    return [hashlib.blake2b(key, digest_size=16).hexdigest() for key in keys]
+    return [digest_of(path, topic, *each) for each in given_by(session, registration_ids)]
 
 
 def every_store(domain: Path) -> set[str]:
