@@ -24,6 +24,7 @@ from ..errors import Error
 from ..log.census import keys_of, look_at
 from ..log.info_file import knows_nothing
 from ..native.background import in_background
+from ..native.runtime import time
 from ..rules.census import Found
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ __all__ = ["Unheard"]
 
 PATIENCE_NS = 5_000_000_000
 """A look that takes longer is none."""
+SHARE = 20
+"""A look is not begun again before this many times what the last one took, and a disk that hung counts with
+:data:`PATIENCE_NS`: a census may have 16 MiB."""
 HANGS = "the disk of its census does not answer"
 UNREAD = "the register of sources cannot be read"
 
@@ -54,8 +58,9 @@ class Unheard:
         self._host, self._machine, self._links, self._register = host, machine, links, register
         self._topic, self._session, self._registration_ids = topic, session, registration_ids
         self._look_ns = look_ns
-        self._looked_ns = self._begun_ns = 0
-        self._look: futures.Future[dict[int, Found]] | None = None
+        self._looked_ns = self._begun_ns = self._pause_ns = 0
+        self._look: futures.Future[tuple[dict[int, Found], int]] | None = None
+        """What it has found, and how long it took."""
         self._before = machine.found
         """What was found when it began: the machine drops that where a link comes up, or it begins anew."""
 
@@ -69,7 +74,7 @@ class Unheard:
                 if not link.up and knows_nothing(self._host.domain, link.name, self._topic, wanted, self._session):
                     self._machine.knows_nothing(index)
         self._take(now_ns)
-        if due and self._look is None:
+        if due and self._look is None and now_ns - self._begun_ns >= self._pause_ns:
             self._begun_ns = now_ns
             self._begin(self._machine.unheard(now_ns))
 
@@ -81,8 +86,9 @@ class Unheard:
         late = now_ns - self._begun_ns >= max(PATIENCE_NS, self._look_ns)
         if look.done():
             self._look = None
+            found, took_ns = look.result()
+            self._pause_ns = SHARE * min(took_ns, PATIENCE_NS)
             if machine.found is self._before:
-                found = look.result()
                 machine.found = found if self._register.is_read else self._all(UNREAD, found)
         if late:
             machine.found = self._all(HANGS, machine.unheard(now_ns))
@@ -95,11 +101,13 @@ class Unheard:
         domain, names = self._host.domain, {store: self._links[store].name for store in stores}
         keys = keys_of(self._topic, self._session, self._registration_ids)
 
-        def look() -> dict[int, Found]:
+        def look() -> tuple[dict[int, Found], int]:
+            begun_ns = time.monotonic_ns()
             try:
-                return {store: look_at(domain, name, keys) for store, name in names.items()}
+                found = {store: look_at(domain, name, keys) for store, name in names.items()}
             except (Error, OSError, ValueError) as error:
-                return {store: Found(name, why=str(error)) for store, name in names.items()}
+                found = {store: Found(name, why=str(error)) for store, name in names.items()}
+            return found, time.monotonic_ns() - begun_ns
 
         try:
             self._look = in_background("holdfast-census", look)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.engine.errors import LimitReachedError
-from holdfast.engine.native.runtime import futures
+from holdfast.engine.native.runtime import futures, time
 from holdfast.engine.rules.census import Found
 from holdfast.engine.source import unheard
-from holdfast.engine.source.unheard import HANGS, PATIENCE_NS, UNREAD, Unheard
+from holdfast.engine.source.unheard import HANGS, PATIENCE_NS, SHARE, UNREAD, Unheard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOOK_NS = 500_000_000
 WHOLE = Found("c")
@@ -21,7 +24,7 @@ class Scene:
     """A source that waits for a store."""
 
     def __init__(self) -> None:
-        self.looks: list[futures.Future[dict[int, Found]]] = []
+        self.looks: list[futures.Future[tuple[dict[int, Found], int]]] = []
         self.asked_of_the_dead = 0
         self.register = SimpleNamespace(is_read=True)
         self.machine: Any = SimpleNamespace(found={}, unheard=lambda _: [0], knows_nothing=lambda _: None)
@@ -33,7 +36,7 @@ class Scene:
         self.asked_of_the_dead += 1
         return False
 
-    def begin(self, *_: object) -> futures.Future[dict[int, Found]]:
+    def begin(self, *_: object) -> futures.Future[tuple[dict[int, Found], int]]:
         self.looks.append(futures.Future())
         return self.looks[-1]
 
@@ -52,27 +55,33 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def test_what_a_look_finds_is_handed_on(scene: Scene) -> None:
     scene.unheard.turn(LOOK_NS)
-    scene.looks[0].set_result({0: WHOLE})
+    scene.looks[0].set_result(({0: WHOLE}, 0))
     scene.unheard.turn(LOOK_NS + 1)
     assert scene.machine.found == {0: WHOLE}
     scene.register.is_read = False
     scene.unheard.turn(2 * LOOK_NS)
-    scene.looks[1].set_result({0: WHOLE})
+    scene.looks[1].set_result(({0: WHOLE}, 0))
     scene.unheard.turn(2 * LOOK_NS + 1)
     assert scene.why == [UNREAD]
 
 
 def test_while_a_look_hangs_the_dead_are_looked_at(scene: Scene) -> None:
+    """When it has come back, no other one begins for a while, as long as if it had taken its time."""
     for turn in range(1, 30):
         scene.unheard.turn(turn * LOOK_NS)
     assert scene.asked_of_the_dead == 29
     assert len(scene.looks) == 1
     assert scene.why == [HANGS]
+    scene.looks[0].set_result(({0: WHOLE}, 10**15))
+    scene.unheard.turn(LOOK_NS + SHARE * PATIENCE_NS - 1)
+    assert len(scene.looks) == 1
+    scene.unheard.turn(2 * LOOK_NS + SHARE * PATIENCE_NS)
+    assert len(scene.looks) == 2
 
 
 def test_a_look_that_was_late_counts_no_more(scene: Scene) -> None:
     scene.unheard.turn(LOOK_NS)
-    scene.looks[0].set_result({0: WHOLE})
+    scene.looks[0].set_result(({0: WHOLE}, 0))
     scene.unheard.turn(LOOK_NS + PATIENCE_NS)
     assert scene.why == [HANGS]
 
@@ -80,11 +89,40 @@ def test_a_look_that_was_late_counts_no_more(scene: Scene) -> None:
 def test_a_look_from_before_a_change_counts_no_more(scene: Scene) -> None:
     scene.unheard.turn(LOOK_NS)
     scene.machine.found = {}  # as where a link comes up, or an attempt is given up
-    scene.looks[0].set_result({0: WHOLE})
+    scene.looks[0].set_result(({0: WHOLE}, 0))
     scene.unheard.turn(LOOK_NS + 1)
     assert scene.machine.found == {}
     scene.unheard.turn(2 * LOOK_NS)
     assert len(scene.looks) == 2
+
+
+@pytest.mark.parametrize(("took_ns", "every"), [(0, 1), (LOOK_NS // 20, 1), (LOOK_NS // 10, 2), (LOOK_NS, 20)])
+def test_looks_take_a_twentieth_of_the_time_at_most(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, took_ns: int, every: int
+) -> None:
+    """However long a census is: by the clock of the thread that reads it. A short one is read as often as
+    asked for."""
+    now, begun = [0], list[int]()
+
+    def read(*_: object) -> Found:
+        now[0] += took_ns
+        return WHOLE
+
+    def at_once(_: str, look: Callable[[], tuple[dict[int, Found], int]]) -> futures.Future[Any]:
+        begun.append(now[0])
+        future = futures.Future[Any]()
+        future.set_result(look())
+        return future
+
+    monkeypatch.setattr(unheard, "in_background", at_once)
+    monkeypatch.setattr(unheard, "look_at", read)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    for turn in range(1, 101):
+        now[0] = turn * LOOK_NS
+        scene.unheard.turn(now[0])
+    assert begun == [turn * LOOK_NS for turn in range(1, 101, every)]
+    assert scene.machine.found == {0: WHOLE}
+    assert len(begun) * took_ns * SHARE <= 100 * LOOK_NS
 
 
 def test_a_look_that_gets_no_thread_proves_nothing_and_ends_no_turn(
