@@ -16,19 +16,21 @@ A census that is not what its store left there is not mended: the store begins a
 from __future__ import annotations
 
 import contextlib
+import errno
+import re
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ..control.wire import UNDECODABLE
-from ..errors import CorruptionError, Error
+from ..errors import ConfigError, CorruptionError, Error
 from ..native.core import ffi, lib
 from ..native.private_directory import open_private, open_regular
 from ..native.runtime import Path, os, secrets
 from ..native.status import check
 from ..native.sync import sync_data, sync_directory
-from ..rules.census import NOWHERE, TROUBLE, Found, Identity, Mark
+from ..rules.census import TROUBLE, Found, Identity, Mark
 from .info_file import read_info
 from .register import register_directory
 from .source_key import digest_of, given, given_by
@@ -38,17 +40,24 @@ if TYPE_CHECKING:
 
     from ..memory.domain import Domain
 
-__all__ = ["RENEW_BYTES", "Census", "CensusFile", "census_directory", "key_of", "keys_of", "look_at", "spoil"]
+__all__ = [
+    "KEYS_MAX", "RENEW_BYTES", "Census", "CensusFile", "NamesUnsureError", "census_directory", "key_of", "keys_of", "look_at",
+    "spoil",
+]  # fmt: skip
 
 NAME = ".census"
 VERSION = 1
 KEY_CHARACTERS = 32
 READ_MAX = 1 << 24
+HEADER_MAX = 1 << 16
+KEYS_MAX = (READ_MAX - HEADER_MAX) // (8 + 1 + KEY_CHARACTERS + 1)
+"""More are not written: nobody would read the file."""
 SPOILT = b"-"
 """Its first byte, where it is."""
 RENEW_BYTES = 1 << 22
 """A census of this size is begun anew, if that halves it: of a source that the store was told to forget, or
 whose time is over, nobody asks."""
+_FILE_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +82,10 @@ class Census(NamedTuple):
     """Of the file."""
     sum: int
     """What the checksum of its next line goes on from."""
+
+
+class NamesUnsureError(OSError):
+    """Nobody knows which file has the name of a census after a power cut; an earlier one is not spoilt."""
 
 
 def census_directory(domain: Path) -> Path:
@@ -101,15 +114,22 @@ class CensusFile:
         self._name = digest_of(self._domain, store)
 
     @contextlib.contextmanager
-    def _opened(self, name: str, flags: int) -> Iterator[tuple[int, int]]:
-        """Descriptors of the directory, which is made if anything is, and of a file in it."""
-        writes = bool(flags & os.O_CREAT)
-        with contextlib.ExitStack() as stack:
-            at = open_private(self.directory, make=writes, durable=writes)
-            stack.callback(os.close, at)
-            fd = open_regular(name, flags, at=at)
-            stack.callback(os.close, fd)
-            yield at, fd
+    def _entered(self, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the directory."""
+        at = open_private(self.directory, make=make, durable=make)
+        try:
+            yield at
+        finally:
+            os.close(at)
+
+    @contextlib.contextmanager
+    def _opened(self, at: int, name: str, flags: int) -> Iterator[int]:
+        """A descriptor of a file in it."""
+        fd = open_regular(name, flags, at=at)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def load(self) -> Census | None:
         """What is there; None: there is nothing, and nothing of it is left.
@@ -118,14 +138,20 @@ class CensusFile:
             CorruptionError: it is not whole, not this store's, or not the file that it says it is.
             Error, OSError: it cannot be read.
         """
-        try:
-            with self._opened(self._name, os.O_RDONLY) as (at, fd):
-                return self._parse(_bytes_of(fd), identity(at), identity(fd))
-        except FileNotFoundError:
-            left = [name for name in os.listdir(self.directory) if name.startswith(self._name)]
-            if left:
-                raise CorruptionError(f"{self.directory / left[0]} was never completed") from None
-            return None
+        return self.look()[1]
+
+    def look(self) -> tuple[Identity, Census | None]:
+        """As :meth:`load`, with the directory in which it was looked for."""
+        with self._entered() as at:
+            directory = identity(at)
+            try:
+                with self._opened(at, self._name, os.O_RDONLY) as fd:
+                    return directory, self._parse(_bytes_of(fd), directory, identity(fd))
+            except FileNotFoundError:
+                left = [name for name in os.listdir(self.directory) if name.startswith(self._name)]
+                if left:
+                    raise CorruptionError(f"{self.directory / left[0]} was never completed") from None
+                return directory, None
 
     def _parse(self, data: bytes, directory: Identity, file: Identity) -> Census:
         lines = data.split(b"\n")
@@ -163,31 +189,53 @@ class CensusFile:
 
     def renew(self, keys: Collection[str], id_: bytes = b"") -> Census:
         """Begins another census with these keys, in the place of any, or writes the one with this id anew. It
-        is on disk when this returns, and so are the names that lead to it."""
+        is on disk when this returns, and so are the names that lead to it.
+
+        Raises NamesUnsureError, and else as the class; ConfigError also where there are too many.
+        """
         made = f"{self._name}.new"
-        _directory_of(self, make=True)  # first: where this says nothing, no file is made
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.directory / made)
-        with self._opened(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as (at, fd):
-            directory, file = identity(at), identity(fd)
-            id_ = id_ or secrets.token_bytes(16)
-            header = Header(VERSION, id_.hex(), self._store, self._domain, file, directory)
-            data, sum_ = _lines([msgspec.json.encode(header), *(key.encode() for key in sorted(keys))], 0)
-            self._write(fd, data)
-            os.replace(made, self._name, src_dir_fd=at, dst_dir_fd=at)
-            sync_directory(self.directory)
-            sync_directory(self.directory.parent)
+        _require_room(len(keys))
+        with self._entered(make=True) as at:
+            directory = identity(at)  # first: where this says nothing, no file is made
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.directory / made)
+            with self._opened(at, made, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+                file = identity(fd)
+                id_ = id_ or secrets.token_bytes(16)
+                header = Header(VERSION, id_.hex(), self._store, self._domain, file, directory)
+                data, sum_ = _lines([msgspec.json.encode(header), *(key.encode() for key in sorted(keys))], 0)
+                self._write(fd, data)
+                self._put_in_place(at, made)
         return Census(Mark(id_, 1 + len(keys)), frozenset(keys), directory, file, len(data), sum_)
+
+    def _put_in_place(self, at: int, made: str) -> None:
+        """Where the names could not be synced the earlier file may be there again after a power cut, or none.
+        A file that is spoilt says so."""
+        with contextlib.ExitStack() as stack:
+            earlier = -1
+            with contextlib.suppress(Error, OSError):
+                earlier = stack.enter_context(self._opened(at, self._name, os.O_RDWR))
+            os.replace(made, self._name, src_dir_fd=at, dst_dir_fd=at)
+            try:
+                sync_directory(self.directory)
+                sync_directory(self.directory.parent)
+            except OSError as unsynced:
+                try:
+                    _spoil(earlier)
+                except OSError:
+                    raise NamesUnsureError(*unsynced.args) from unsynced
+                raise
 
     def append(self, census: Census, keys: Iterable[str]) -> Census:
         """Adds these; they are on disk when this returns, and what is there before them.
 
-        Raises CorruptionError: the file is not the one that ``census`` was. After any error nobody knows what
-        of it is on disk.
+        Raises CorruptionError: the file is not the one that ``census`` was. ConfigError: there are too many.
+        After any other error nobody knows what of it is on disk.
         """
         new = sorted(set(keys) - census.keys)
+        _require_room(census.mark.lines - 1 + len(new))
         data, sum_ = _lines([key.encode() for key in new], census.sum)
-        with self._opened(self._name, os.O_RDWR | os.O_APPEND) as (_, fd):
+        with self._entered() as at, self._opened(at, self._name, os.O_RDWR | os.O_APPEND) as fd:
             if (identity(fd), os.fstat(fd).st_size) != (census.file, census.size):
                 raise CorruptionError(f"{self.directory / self._name} was changed by somebody else")
             if os.pread(fd, 1, 0) == SPOILT:
@@ -215,7 +263,7 @@ class CensusFile:
         if alias == self.is_alias:
             return
         if alias:
-            with self._opened(self._mark_of_alias.name, os.O_WRONLY | os.O_CREAT):
+            with self._entered(make=True) as at, self._opened(at, self._mark_of_alias.name, os.O_WRONLY | os.O_CREAT):
                 sync_directory(self.directory)
         else:
             os.unlink(self._mark_of_alias)
@@ -225,26 +273,58 @@ class CensusFile:
         file. Raises as the class."""
         return spoil(self.path)
 
+    def proves_nothing(self) -> bool:
+        """Nothing in its directory does: the file system does not say when a file was made. Raises as the
+        class."""
+        with self._entered(make=True) as at:
+            try:
+                identity(at)
+            except CorruptionError:
+                return True
+        return False
+
 
 def spoil(path: bytes) -> bool:
-    """As :meth:`CensusFile.spoil`, of the file that is there."""
+    """As :meth:`CensusFile.spoil`, of the file that is there. What has not the name of a census is none."""
+    place = os.fsdecode(path)
+    directory = os.path.dirname(place)
+    if os.path.basename(directory) != NAME or not _FILE_NAME.fullmatch(os.path.basename(place)):
+        return False
     try:
-        fd = open_regular(os.fsdecode(path), os.O_RDWR)
+        fd = open_regular(place, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        os.pwrite(fd, SPOILT, 0)
-        sync_data(fd)
+        _spoil(fd)
     finally:
         os.close(fd)
+    sync_directory(Path(directory))  # who put the file in its place may have been killed before it did this
     return True
 
 
+def _spoil(fd: int) -> None:
+    if fd < 0:
+        raise OSError(errno.EBADF, "there is no file")
+    os.pwrite(fd, SPOILT, 0)
+    sync_data(fd)
+
+
+def _require_room(keys: int) -> None:
+    if keys > KEYS_MAX:
+        raise ConfigError(
+            f"the census of a store has {KEYS_MAX} sources at most, and this one would have {keys}",
+            hint="declare other stores for some of them",
+        )
+
+
 def _bytes_of(fd: int) -> bytes:
-    data = os.pread(fd, READ_MAX + 1, 0)
+    """To the end: a read stops before a sector that is bad, and the next one tells."""
+    data = bytearray()
+    while len(data) <= READ_MAX and (piece := os.pread(fd, READ_MAX + 1 - len(data), len(data))):
+        data += piece
     if len(data) > READ_MAX:
         raise CorruptionError(f"a census of more than {READ_MAX} bytes")
-    return data
+    return bytes(data)
 
 
 def _lines(texts: Iterable[bytes], sum_: int) -> tuple[bytes, int]:
@@ -271,29 +351,19 @@ def look_at(domain: Domain, declared: str, keys: Collection[str]) -> Found:
     info = read_info(domain, declared)
     name = info.name if info is not None else declared
     says = Mark(*(info.census or TROUBLE)) if info is not None else None
-    directory = NOWHERE
     try:
         file = CensusFile(domain.path, name)
-        directory = _directory_of(file)
         if info is None and os.path.lexists(domain.info_path(declared)):
-            return Found(name, directory, f"{domain.info_path(declared)} cannot be read")
+            return Found(name, why=f"{domain.info_path(declared)} cannot be read")
         if info is None and file.is_alias:
-            return Found(name, directory, "that is another name of some store, and nobody knows of which")
-        census = file.load()
+            return Found(name, why="that is another name of some store, and nobody knows of which")
+        directory, census = file.look()
     except FileNotFoundError as missing:
-        return Found(name, directory, f"there is no {missing.filename}")
+        return Found(name, why=f"there is no {missing.filename}")
     except Error as unread:
-        return Found(name, directory, f"its census cannot be read: {unread.args[0]}")
+        return Found(name, why=f"its census cannot be read: {unread.args[0]}")
     except OSError as unread:
-        return Found(name, directory, f"its census cannot be read: {unread}")
+        return Found(name, why=f"its census cannot be read: {unread}")
     if census is None:
         return Found(name, directory, info=says)
     return Found(name, directory, "", census.mark, bool(census.keys & {*keys}), says)
-
-
-def _directory_of(file: CensusFile, *, make: bool = False) -> Identity:
-    at = open_private(file.directory, make=make, durable=make)
-    try:
-        return identity(at)
-    finally:
-        os.close(at)

@@ -25,7 +25,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, CorruptionError, Error
-from ..log.census import RENEW_BYTES, Census, CensusFile, key_of, spoil
+from ..log.census import KEYS_MAX, RENEW_BYTES, Census, CensusFile, NamesUnsureError, key_of, spoil
 from ..native.background import in_background
 from ..native.runtime import Path, futures, time
 from ..rules.census import NOWHERE, TROUBLE, Identity, Mark, goes_on
@@ -43,6 +43,8 @@ PATIENCE_S = 2.0
 """Of a grant, and of a store that starts: so long it waits for this disk."""
 RETRY_NS = 10_000_000_000
 """How soon after a trouble it is tried again."""
+BEGUN_MAX = KEYS_MAX // 8 * 7
+"""With more sources none is begun after a trouble: it would soon be too long."""
 
 
 class OwnCensus:
@@ -68,9 +70,9 @@ class OwnCensus:
         """Under way, or waited for in vain."""
         self._late = False
         """It was waited for in vain: what it comes to counts no more."""
-        self._spoilt = self._lost = self._over = False
+        self._spoilt = self._lost = self._over = self._unsure = False
         """What work has come to: the file says durably that it proves nothing; it was not there, or not as
-        the store had left it; somebody else writes it."""
+        the store had left it; somebody else writes it; an earlier one may be in its place on disk."""
         self._untold = False
         """A trouble that the info file does not tell."""
         self._why = self._warned = ""
@@ -206,8 +208,9 @@ class OwnCensus:
         if self._census is not None or not self._begun or self._over:
             return False
         if self._work is None:
-            if time.monotonic_ns() - self._tried_ns >= RETRY_NS:
+            if time.monotonic_ns() - self._tried_ns >= RETRY_NS and len(self._state.sources) <= BEGUN_MAX:
                 keys = self._keys()
+                self._had &= keys  # what is granted from now on is to be in this one, too
                 self._start(
                     (lambda: CensusFile(self._domain, self._name).renew(keys)) if self._complete else self._beginning()
                 )
@@ -225,9 +228,11 @@ class OwnCensus:
         def run() -> Census:
             try:
                 return work()
-            except Exception:
+            except Exception as error:
+                self._unsure |= isinstance(error, NamesUnsureError)
                 with contextlib.suppress(Error, OSError):
-                    self._spoilt = CensusFile(self._domain, self._name).spoil()
+                    file = CensusFile(self._domain, self._name)
+                    self._spoilt = (file.spoil() and not self._unsure) or file.proves_nothing()
                 raise
 
         try:
@@ -255,7 +260,7 @@ class OwnCensus:
             return
         if self._why:
             _log.warning("store %s: its census can be written again", self._name)
-        self._why, self._warned, self._untold, self._complete = "", "", False, True
+        self._why, self._warned, self._untold, self._unsure, self._complete = "", "", False, False, True
         self._census, self.mark, self.directory = done, done.mark, done.directory
         self._state.census = self._name, *done.mark
         self._state.census_path = CensusFile(self._domain, self._name).path

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import shutil
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import msgspec
 import pytest
 
-from holdfast.engine.errors import CorruptionError
+from holdfast.engine.errors import ConfigError, CorruptionError, Error
 from holdfast.engine.log import census
-from holdfast.engine.log.census import CensusFile, key_of, keys_of
+from holdfast.engine.log.census import CensusFile, Header, NamesUnsureError, key_of, keys_of
+from holdfast.engine.native.sync import sync_directory
 from holdfast.engine.rules.census import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 K, L, M = (key_of("quotes", session, 0) for session in (1, 2, 3))
 
@@ -161,6 +166,7 @@ def test_of_another_domain_it_is_another_file(file: CensusFile, tmp_path: Path) 
 
 def test_a_spoilt_one_proves_nothing(file: CensusFile) -> None:
     began = file.renew({K})
+    assert not file.proves_nothing()
     assert file.spoil()
     assert path_of(file).stat().st_size == began.size
     with pytest.raises(CorruptionError):
@@ -169,6 +175,111 @@ def test_a_spoilt_one_proves_nothing(file: CensusFile) -> None:
         file.append(began, {L})
     path_of(file).unlink()
     assert not file.spoil()
+
+
+def test_nothing_but_a_census_is_spoilt(file: CensusFile, tmp_path: Path) -> None:
+    """The path of an earlier one comes from a store's state."""
+    file.renew({K})
+    others = [tmp_path / path_of(file).name, file.directory / "notes", file.directory / f"{path_of(file).name}.new"]
+    for other in others:
+        other.write_bytes(b"mine")
+        assert not census.spoil(os.fsencode(other))
+        assert other.read_bytes() == b"mine"
+    assert census.spoil(file.path)
+
+
+def test_a_read_that_stops_before_a_bad_sector_is_no_shorter_census(
+    file: CensusFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may stop behind a line."""
+    file.renew({K, L})
+    good, pread = path_of(file).stat().st_size - 42, os.pread
+
+    def stops(fd: int, size: int, offset: int) -> bytes:
+        if offset >= good:
+            raise OSError(errno.EIO, "a bad sector")
+        return pread(fd, min(size, good - offset), offset)
+
+    monkeypatch.setattr(os, "pread", stops)
+    with pytest.raises(OSError, match="a bad sector"):
+        file.load()
+
+
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """From the N-th on no sync of names succeeds."""
+    done = itertools.count(1)
+
+    def from_(first: int) -> None:
+        def fails(path: Path) -> None:
+            if next(done) >= first:
+                raise OSError(errno.EIO, "names are not on disk")
+            sync_directory(path)
+
+        monkeypatch.setattr(census, "sync_directory", fails)
+
+    return from_
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_where_the_names_are_not_on_disk_the_earlier_one_is_spoilt(
+    file: CensusFile, unsynced: Callable[[int], None], first: int
+) -> None:
+    """After a power cut it may be there again."""
+    file.renew({K})
+    earlier = os.open(path_of(file), os.O_RDONLY)
+    try:
+        unsynced(first)
+        with pytest.raises(OSError, match="names are not on disk") as told:
+            file.renew({K, L})
+        assert not isinstance(told.value, NamesUnsureError)
+        assert os.pread(earlier, 1, 0) == b"-"
+    finally:
+        os.close(earlier)
+
+
+def test_where_there_was_no_earlier_one_or_it_cannot_be_spoilt_that_is_told(
+    file: CensusFile, unsynced: Callable[[int], None]
+) -> None:
+    unsynced(1)
+    with pytest.raises(NamesUnsureError):
+        file.renew({K})
+    with mock.patch.object(os, "pwrite", side_effect=OSError(errno.EIO, "no")), pytest.raises(NamesUnsureError):
+        file.renew({K})
+    with pytest.raises(OSError, match="names are not on disk"):
+        file.spoil()
+
+
+def test_more_keys_than_anybody_reads_are_not_written(file: CensusFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = CensusFile(Path("/" + "x" * 4000), "\0" * 255)
+    header = msgspec.json.encode(Header(1, "f" * 32, long._store, long._domain, (2**63,) * 3, (2**63,) * 3))
+    line, _ = census._lines([K.encode()], 0)
+    assert 10 + len(header) + census.KEYS_MAX * len(line) <= census.READ_MAX < 10 + (census.KEYS_MAX + 2000) * len(line)
+    monkeypatch.setattr(census, "KEYS_MAX", 2)
+    full = file.renew({K, L})
+    before = path_of(file).read_bytes()
+    for write, keys in ((partial(file.append, full), {M}), (file.renew, {K, L, M})):
+        with pytest.raises(ConfigError, match="has 2 sources at most, and this one would have 3"):
+            write(keys)
+    assert path_of(file).read_bytes() == before
+    assert file.append(full, {K}) == full
+
+
+def test_no_descriptor_is_left_open(file: CensusFile, unsynced: Callable[[int], None]) -> None:
+    """Whatever fails."""
+    began = file.renew({K})
+    before = sorted(os.listdir("/proc/self/fd"))
+    for call in ("write", "replace", "pread", "fstat"):
+        with mock.patch.object(os, call, side_effect=OSError(errno.EIO, "no")):
+            works: list[Callable[[], object]] = [file.load, partial(file.renew, {L}), partial(file.append, began, {L})]
+            for work in works:
+                with contextlib.suppress(Error, OSError):
+                    work()
+    unsynced(1)
+    for work in (file.spoil, partial(file.renew, {L}), partial(file.set_alias, alias=True)):
+        with pytest.raises(OSError, match="names are not on disk"):
+            work()
+    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def test_it_can_be_written_anew_as_the_same_one(file: CensusFile) -> None:
@@ -210,6 +321,7 @@ def test_without_births_nothing_is_proved(file: CensusFile, monkeypatch: pytest.
     with mock.patch.object(os, "unlink"), pytest.raises(CorruptionError, match="when a file was made"):
         file.renew({L})
     assert not list(file.directory.glob("*.new")), "none is made for nothing"
+    assert file.proves_nothing()
 
 
 @pytest.mark.parametrize("call", ["write", "replace"])

@@ -6,6 +6,8 @@ import errno
 import itertools
 import os
 import threading
+from concurrent import futures
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -23,7 +25,6 @@ from holdfast.engine.store.own_census import OwnCensus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 class Scene:
@@ -48,6 +49,9 @@ class Scene:
         found = CensusFile(self.domain, name).load()
         assert found is not None
         return found
+
+    def spoilt(self, name: str = "c") -> bool:
+        return Path(os.fsdecode(CensusFile(self.domain, name).path)).read_bytes()[:1] == b"-"
 
     def has(self, *sessions: int, name: str = "c") -> bool:
         return self.file(name).keys == {key_of("quotes", session, 0) for session in sessions}
@@ -340,6 +344,66 @@ def test_nothing_is_granted_while_another_one_is_begun(scene: Scene, monkeypatch
     until("another one is begun", own.look)
     assert own.note(source)
     assert scene.has(1, 2)
+
+
+def test_nor_where_only_an_earlier_census_has_the_source(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deregistered: what is begun now has it not."""
+    own = scene.start()
+    again, kept = scene.source(1), scene.source(2)
+    own.note(again)
+    own.note(kept)
+    scene.state.sources.remove(again)
+    with mock.patch.object(os, "write", no_room):
+        own.note(scene.source(3))
+    assert not own.note(again), "the file says that it proves nothing"
+    with monkeypatch.context() as hung:
+        hung.setattr(own_census, "RETRY_NS", 0)
+        hung.setattr(own_census, "in_background", lambda *_: futures.Future())
+        assert not own.look()
+    with pytest.raises(ConfigError):
+        own.note(again)
+    assert not own.note(kept)
+
+
+def test_of_too_many_sources_none_is_kept_and_they_are_granted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store begins another one when it has few enough of them."""
+    monkeypatch.setattr(census, "KEYS_MAX", 3)
+    monkeypatch.setattr(own_census, "BEGUN_MAX", 2)
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    own = scene.start()
+    for session in (1, 2, 3, 4, 5):
+        own.note(scene.source(session))
+    assert own.mark == TROUBLE == scene.told[-1]
+    with pytest.raises(CorruptionError):
+        CensusFile(scene.domain, "c").load()
+    assert not own.look()
+    assert own._work is None
+    del scene.state.sources[2:]
+    until("another one is begun", own.look)
+    assert scene.has(1, 2)
+
+
+def test_where_nothing_can_prove_anything_sources_are_granted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system does not say when a file was made: nobody believes what lies there, or does not."""
+    monkeypatch.setattr(census, "identity", mock.Mock(side_effect=CorruptionError("no births")))
+    own = scene.start()
+    assert not own.note(scene.source(1))
+    assert own.mark == TROUBLE == scene.told[-1]
+
+
+def test_where_the_names_of_files_are_unsure_nothing_is_granted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often one that may not be there after a power cut is spoilt."""
+    with mock.patch.object(census, "sync_directory", no_room):
+        own = scene.start()
+    monkeypatch.setattr(own_census, "RETRY_NS", 0)
+    with mock.patch.object(os, "write", no_room):
+        assert not own.look()
+        until("it is tried again", lambda: not own.look() and own._work is None)
+    assert scene.spoilt()
+    with pytest.raises(ConfigError, match="its file does not say so"):
+        own.note(scene.source(1))
+    until("another one is begun", own.look)
+    assert scene.has(1)
 
 
 def test_a_long_one_is_begun_anew_when_few_of_its_sources_are_kept(
