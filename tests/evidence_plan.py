@@ -35,7 +35,7 @@ HISTORIES = "tests/model/test_histories.py tests/model/test_censuses.py"
 PROPERTIES = "tests/model " + " ".join(f"--ignore={path}" for path in HISTORIES.split())
 FUZZ = (
     "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
-    "block",
+    "block", "census",
 )  # fmt: skip
 """The fuzz targets."""
 DISK_TESTS = " ".join(

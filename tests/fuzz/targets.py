@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest import mock
 
 import msgspec
-from fuzz import blocks
+from fuzz import blocks, censuses
 
 from holdfast.config import Configuration
 from holdfast.config.text import Text, Word, read
@@ -365,6 +365,9 @@ TARGETS = {
     "block": Target(
         blocks.run_block, blocks.seeds_block, blocks.WORDS,
         lambda: mock.patch("holdfast.channel._validate", lambda batch: batch.validate()),
+    ),
+    "census": Target(
+        censuses.run_census, censuses.seeds_census, (*_JSON, *censuses.WORDS), censuses.the_torn_end_is_dropped
     ),
     "ddl": Target(
         run_ddl, seeds_ddl, _DDL,
