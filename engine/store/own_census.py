@@ -6,7 +6,8 @@ It tells that before the grant: to everybody in the domain in its info file, and
 source, which tells it on. After a trouble nobody knows what is on disk, so the file is spoilt, and the census
 is never gone on with: the store tries now and then to begin another one, with all keys of its state. Where
 the file could not be spoilt, or there is none, nothing that outlives a reboot says so: then sources that are
-not in it are refused, until another one is begun.
+not in it are refused, until another one is begun. Where the file system does not say when files were made
+nothing there proves anything, and they are granted.
 
 A store that starts never believes that what it reads is on disk: who wrote it may have been killed before its
 sync. It writes all of it anew.
@@ -123,16 +124,17 @@ class OwnCensus:
 
     def _end(self) -> None:
         """It was kept before, and is no more."""
-        path = self._state.census_path
+        path, spoilt = self._state.census_path, list[bytes]()
         if not path:
             return
 
         def work() -> Census:
             spoil(path)
+            spoilt.append(path)
             raise OSError("it keeps no census any more (holdfast-census 0)")
 
         self._do(work)
-        if self._work is None:
+        if spoilt:  # else the next life tries again
             self._state.census_path = b""
 
     def lists(self, source: SourceState) -> bool:

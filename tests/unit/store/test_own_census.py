@@ -433,6 +433,9 @@ def test_where_it_is_switched_off_nothing_is_written_and_what_was_kept_is_spoilt
     assert scene.state.census is None
     assert not CensusFile(scene.domain, "c").directory.exists()
     scene.start()
+    with mock.patch.object(own_census, "spoil", no_room), mock.patch.object(CensusFile, "spoil", no_room):
+        assert scene.start(keeps=False).told == TROUBLE
+    assert not scene.spoilt(), "the next life tries again"
     ended = scene.start(keeps=False)
     assert ended.told == TROUBLE
     assert scene.state.census == ("c", *TROUBLE)
