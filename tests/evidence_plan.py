@@ -189,7 +189,7 @@ HARNESSES = (
     Harness(
         "histories",
         "lives of one source, with stores away, unreadable, wiped, restored, late, and the register or a census harmed",
-        (_pytest("histories", HISTORIES, "planted_bug"),), {"histories": 38_000}, 25, beside=True,
+        (_pytest("histories", HISTORIES, "planted_bug"),), {"histories": 45_000}, 31, beside=True,
         nights={
             "histories": Night(
                 _pytest("histories", HISTORIES, "planted_bug", "long"), "histories", 1_000_000

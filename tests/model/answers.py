@@ -32,13 +32,12 @@ class Answers(Censuses):
         self.disks[name].lives.append(self.next_life())
         self.begin_census(name)
 
-    def claim(self, name: str, uuid: bytes) -> SourceState:
-        """What a store has of the source, when that asks."""
+    def claim(self, name: str, uuid: bytes) -> SourceState | None:
+        """What a store has of the source, when that asks. None: it refuses it."""
         disk = self.disks[name]
         if disk.state is None:
             disk.state = SourceState(uuid, "quotes", 7, 0, forgotten=self.lists(name))
-        self.note(name)
-        return disk.state
+        return disk.state if self.note(name) else None
 
     def answers(
         self, declared: Declared, up: Collection[str], blind: bool, hidden: Collection[str], claimant: bytes, least: int
@@ -54,6 +53,7 @@ class Answers(Censuses):
     def _grant(self, name: str, unread: Collection[str], claimant: bytes, least: int) -> Grant:
         disk = self.disks[name]
         state = self.claim(name, claimant.ljust(16, b"\0"))  # it knows whom it is told of, and whom it reads nothing of
+        assert state is not None, "who refuses is not asked"
         own = disk.view()
         written = [*(store for each in self.register.lists for store in each.stores), *self.register.lives]
         others = [store for store in dict.fromkeys([*state.stores, *written]) if store != name] if state.stores else []

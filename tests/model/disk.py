@@ -37,6 +37,10 @@ class Disk:
     """Of its census, as its state has it."""
     marks: dict[str, Remembered] = field(default_factory=dict)
     """Of the others' ones."""
+    place: int | None = None
+    """In which directory its census is, as its state has it."""
+    knows: set[str] = field(default_factory=set)
+    """Stores that it knows by another source."""
 
     @property
     def known_lives(self) -> list[int]:

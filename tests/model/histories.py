@@ -33,7 +33,6 @@ from model.disk import Disk, Kept
 from model.verdicts import LostError, OnlyWrittenError, gist, makes_void, renumbers, table_of
 
 from holdfast.engine.rules import election
-from holdfast.engine.rules.census import TROUBLE, remember
 from holdfast.engine.rules.reconcile import after_begin
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.store.answers import keeps_promise
@@ -105,7 +104,7 @@ class World(Answers):
         """Of these a decision has said that they may be gone."""
         self.begun = False
         """Something has, somewhere."""
-        self.decided = self.waited = self.proved = 0
+        self.decided = self.waited = self.proved = self.refused = 0
 
     def next_life(self) -> int:
         """Of a directory that is opened; no other has had it."""
@@ -154,6 +153,11 @@ class World(Answers):
         for name in up:
             self.open(name)
         before = {name: copy.deepcopy(self.disks[name].state) for name in up}
+        up = [name for name in up if self.claim(name, claimant.ljust(16, b"\0")) is not None]
+        if not declared.enough(declared.seats(up) & set(up)):
+            self.waited += 1
+            self.refused += 1
+            return False
         question = partial(self.decide, declared, up, hidden, blind, behavior, claimant)
         self._prepare(up, question)
         found, grants = question()
@@ -238,7 +242,8 @@ class World(Answers):
         begun[:] = [store for store in begun if store not in {dead, new}]
         if not dead:
             self.open(new)
-        self.claim(new, OURS)
+        if self.claim(new, OURS) is None:
+            return False
         told[new] = self._life_to_tell(new, told)
         if new not in self.learning or not dead:  # it registers in the middle of this life
             self.learning[new] = self._to_learn(declared, {*up, new})[new]
@@ -302,7 +307,7 @@ class World(Answers):
                 raise LostError(
                     f"BEGIN{table[-1]} makes void number {number} of {kept.incarnation}, and {name} keeps it"
                 )
-        disk.marks = remember(disk.marks, {each: self.disks[each].mark or TROUBLE for each in told if each != name})
+        self.take_marks(name, told)
         disk.log = holding
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True
@@ -400,7 +405,7 @@ class World(Answers):
             store for disk in self.disks.values() if disk.state is not None for store in disk.state.stores
         }
         names |= {store for each in self.register.lists for store in each.stores}
-        up = set(declared.stores)
+        up = {name for name in declared.stores if self.claim(name, b"last".ljust(16, b"\0")) is not None}
         question = partial(self.decide, declared, up, (), False, "lowest", b"last")
         self._prepare(up, question)
         found, _ = question()

@@ -3,6 +3,7 @@ stays, whatever befalls the files (censuses.py)."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 PLANTED = 20_000
 SEEDS = 20_000 if LONG else 400
 FILES = ("lose_census", "save_census", "set_census_back", "fill_census_disk")
+STARTS = ("hang_census_disk", "die_before_the_sync", "move_census", "switch_census")
+UPGRADES = ("another_source", "reboot", "upgrade", "upgrade_others", "upgrade_all")
 MOVED = [THREE, OTHERS]
+AT_ONE = [THREE, Declared("c", (1,), (0,))]
+"""The source was at c alone."""
 LISTS = [[THREE], [BACKUP], MOVED, [Declared("bcd", (3,), (0, 0, 0)), BACKUP]]
 
 
@@ -33,11 +38,13 @@ def play(lists: list[Declared], choices: Choices, fates: Sequence[str]) -> World
 
 
 def proofs(
-    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], fates: Sequence[str], *, register: bool, meets: bool = False
-) -> int:
+    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], fates: Sequence[str], *, register: bool, meets: bool = False,
+    older: bool = False,
+) -> int:  # fmt: skip
     monkeypatch.setattr(World, "writes", register)
     monkeypatch.setattr(World, "meets", meets)
     monkeypatch.setattr(World, "lived_before", True)
+    monkeypatch.setattr(World, "older_first", older)
     found = 0
 
     def run(choices: Choices) -> None:
@@ -48,32 +55,62 @@ def proofs(
     return found
 
 
+@pytest.fixture
+def prove(monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Plays histories with these lists and fates. Some sources begin by a proof; few where one store has
+    all."""
+
+    def play_all(lists: list[Declared], fates: Sequence[str], **more: bool) -> None:
+        assert proofs(monkeypatch, lists, fates, **more) > SEEDS / (200 if lists == AT_ONE else 20)
+        record_property("histories", SEEDS)
+
+    return play_all
+
+
 @pytest.mark.parametrize("lists", LISTS, ids=name_of)
-def test_by_what_the_info_files_say(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> None:
+def test_by_what_the_info_files_say(prove: Callable[..., None], lists: list[Declared]) -> None:
     """There is no register of sources. Where lists change, nothing befalls the stores themselves: only the
     register would know of what a wiped one knew."""
-    befalls = ("another_source", *FILES, *(STORES if len(lists) == 1 else ()))
-    assert proofs(monkeypatch, lists, befalls, register=False) > SEEDS / 20
+    prove(lists, ("another_source", *FILES, *STARTS, *(STORES if len(lists) == 1 else ())), register=False)
 
 
 @pytest.mark.parametrize("lists", LISTS, ids=name_of)
-def test_by_what_the_register_of_sources_says(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> None:
+def test_by_what_the_register_of_sources_says(prove: Callable[..., None], lists: list[Declared]) -> None:
     """After reboots, which take the info files."""
-    befalls = ("another_source", "reboot", *FILES, *STORES)
-    assert proofs(monkeypatch, lists, befalls, register=True) > SEEDS / 20
-
-
-def by_memory_alone(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> int:
-    return proofs(monkeypatch, lists, ("reboot", "another_source", *FILES), register=False, meets=True)
+    prove(lists, ("another_source", "reboot", "power_cut", *FILES, *STARTS, *STORES), register=True)
 
 
 @pytest.mark.parametrize("lists", [[THREE], MOVED], ids=name_of)
-def test_by_what_stores_remember_of_each_other(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> None:
+def test_by_what_stores_remember_of_each_other(prove: Callable[..., None], lists: list[Declared]) -> None:
     """After reboots, and without a register: another source has lived on all of them since."""
-    assert by_memory_alone(monkeypatch, lists) > SEEDS / 20
+    prove(lists, ("another_source", "reboot", "power_cut", *FILES, *STARTS), register=False, meets=True)
+
+
+@pytest.mark.parametrize("lists", [[THREE], MOVED, AT_ONE], ids=name_of)
+def test_by_the_files_alone(prove: Callable[..., None], lists: list[Declared]) -> None:
+    """Nobody removes them or sets them back. After reboots, and without a register: a store in trouble, one
+    that has left its census behind or keeps none any more has said so in the file, or grants nothing new."""
+    prove(lists, ("another_source", "reboot", "power_cut", "fill_census_disk", *STARTS), register=False)
+
+
+@pytest.mark.parametrize("lists", [[THREE], MOVED, AT_ONE], ids=name_of)
+def test_by_what_stores_that_were_upgraded_know(prove: Callable[..., None], lists: list[Declared]) -> None:
+    """All are older ones at first, and each knows of another source beside which stores it was."""
+    prove(lists, (*UPGRADES, "fill_census_disk"), register=False, older=True)
 
 
 # Planted ----------------------------------------------------------------------------------------------------
+
+
+def found(
+    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], befalls: Sequence[str], *, meets: bool = False,
+    older: bool = False,
+) -> None:  # fmt: skip
+    """The histories find it."""
+    monkeypatch.setattr(sys.modules[__name__], "SEEDS", PLANTED)
+    with pytest.raises(LostError) as lost:
+        proofs(monkeypatch, lists, befalls, register=False, meets=meets, older=older)
+    assert "another identity begins" in str(lost.value)
 
 
 def not_synced_before_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +154,60 @@ def the_source_in_it_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "doubt", lambda found, *more: believed(found._replace(lists=False), *more))
 
 
+def granted_where_no_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "refuses", False)
+
+
+def what_is_left_behind_looks_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "spoils_behind", False)
+
+
+def what_a_start_reads_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "rewrites", False)
+
+
+def what_is_switched_off_looks_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "spoils_at_the_end", False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "befalls"),
+    [
+        (granted_where_no_file_says_so, ("hang_census_disk", "reboot")),
+        (what_is_left_behind_looks_whole, ("move_census", "reboot")),
+        (what_a_start_reads_is_believed, ("die_before_the_sync", "power_cut")),
+        (what_is_switched_off_looks_whole, ("switch_census", "reboot")),
+    ],
+)
+def test_the_histories_find_a_planted_bug_of_files(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], befalls: Sequence[str]
+) -> None:
+    plant(monkeypatch)
+    found(monkeypatch, MOVED, befalls)
+
+
+def a_first_census_begins_without_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "begins_with_state", False)
+
+
+def stores_beside_an_upgraded_one_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "distrusts", False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "befalls"),
+    [
+        (a_first_census_begins_without_the_state, ("another_source", "upgrade_all")),
+        (stores_beside_an_upgraded_one_are_trusted, ("another_source", "reboot", "upgrade_others")),
+    ],
+)
+def test_the_histories_find_a_planted_bug_of_upgrades(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], befalls: Sequence[str]
+) -> None:
+    plant(monkeypatch)
+    found(monkeypatch, AT_ONE, befalls, older=True)
+
+
 @pytest.mark.parametrize(
     ("plant", "by_memory"),
     [
@@ -134,9 +225,5 @@ def test_the_histories_find_a_planted_bug_of_censuses(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], by_memory: bool
 ) -> None:
     plant(monkeypatch)
-    for name, value in (("writes", False), ("meets", by_memory), ("lived_before", True)):
-        monkeypatch.setattr(World, name, value)
     befalls = ("reboot", "another_source", *FILES) if by_memory else ("another_source", *FILES)
-    with pytest.raises(LostError) as lost:
-        some(lambda choices: play(MOVED, choices, befalls), range(PLANTED))
-    assert "another identity begins" in str(lost.value)
+    found(monkeypatch, MOVED, befalls, meets=by_memory)

@@ -90,7 +90,8 @@ def lives(
     lists: list[Declared], count: int, choices: Choices, fates: Sequence[str] = STORES, *, eventful: bool = False,
     reads: bool = False, until: int = 0,
 ) -> World:  # fmt: skip
-    """Each life on one of the lists; before each but the first, something befalls a store or the register;
+    """Each life on one of the lists; before each but the first (unless another source has lived before),
+    something befalls a store or the register;
     ``eventful``: and in the middle of it something happens; ``reads``: behind it somebody reads. Who reads a
     store that was restored, and no other one, cannot know better: so then nothing is to befall them.
     ``until`` this life the last one of the lists is declared, and after that the others."""
@@ -99,7 +100,7 @@ def lives(
         world.live_before()
     with contextlib.suppress(OnlyWrittenError):
         for life in range(count):
-            if life:
+            if life or world.lived_before:
                 befall(world, choices, fates)
             declared = choices.pick(lists if not until else lists[-1:] if life < until else lists[:-1])
             up = choices.pick(
