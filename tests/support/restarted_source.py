@@ -27,7 +27,8 @@ def incarnation(ctx: hf.Context, stores: str, numbers: range, **options: object)
 
 
 def has_begun(store: ThreadStore, number: int) -> bool:
-    return any(source.incarnation == number for source in store.store.state.sources)
+    """That incarnation, or a later one: each attempt that began in vain has a number of its own."""
+    return any(source.incarnation >= number for source in store.store.state.sources)
 
 
 def read(ctx: hf.Context, count: int) -> list[tuple[int, bytes]]:
