@@ -9,15 +9,14 @@ nothing in it.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from support.command_line import SHORT, Program, run, stat
+from support.either_version import Role, version_0_1_0
 from support.workers import until
 
 from holdfast.cli import store_finished
@@ -26,13 +25,11 @@ from holdfast.engine.log.check import check_store
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.native.core import lib
 from holdfast.engine.tools.finished import candidates
-from perf.released import NoHistoryError, released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-ROLE = ROOT / "tests" / "support" / "upgrade_role.py"
 STEPS = {
     "a": ["head.written", "head.renamed"],
     "b": ["head.synced"],
@@ -46,60 +43,7 @@ STORES = list(STEPS)
 @pytest.fixture(scope="session")
 def old() -> Path:
     """What PYTHONPATH must be for 0.1.0."""
-    try:
-        return released()
-    except NoHistoryError as error:
-        pytest.skip(str(error))
-
-
-class Role:
-    """One role through its lives, of either version."""
-
-    def __init__(self, kind: str, name: str, where: Path) -> None:
-        self.kind, self.name, self.where = kind, name, where
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, path: Path | None, failpoints: str | None = None) -> None:
-        """The next life; ``path``: of 0.1.0."""
-        environment = {
-            key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "HOLDFAST_FAILPOINTS"}
-        }
-        if path is not None:
-            environment["PYTHONPATH"] = str(path)
-        if failpoints is not None:
-            environment["HOLDFAST_FAILPOINTS"] = failpoints
-        command = [sys.executable, str(ROLE), self.kind, self.name, str(self.where)]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-
-    def said(self, word: str) -> list[list[str]]:
-        """Its lines that begin with this word, without it; the last one may be half written."""
-        file = self.where / f"{self.name}.said"
-        lines = file.read_text().split("\n")[:-1] if file.exists() else []
-        return [line.split()[1:] for line in lines if line.startswith(word + " ")]
-
-    def alive(self) -> None:
-        """It runs, or ends the test."""
-        assert self.process is not None
-        assert self.process.poll() is None, f"{self.kind} {self.name} ended with {self.process.returncode}"
-
-    def died(self) -> None:
-        """A failpoint has killed it."""
-        assert self.process is not None
-        assert self.process.wait(90) == -signal.SIGKILL
-
-    def kill(self) -> None:
-        """-9."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """A clean end."""
-        stop = self.where / f"{self.name}.stop"
-        stop.touch()
-        assert self.process is not None
-        assert self.process.wait(90) == 0
-        stop.unlink()
+    return version_0_1_0()
 
 
 class System:
