@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,11 +170,14 @@ def test_a_store_is_not_told_to_begin_before_that_is_written(
 
 
 def test_an_open_source_takes_a_restarted_store_back_also_at_a_limit(
-    registers: Path, run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    registers: Path, run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is decided any more. One that was wiped meanwhile is recognised by what the source has declared
-    itself, and the new life of each is written when there is room."""
+    """Nothing is decided any more. One that was restored meanwhile is recognised by what the source has
+    declared itself, and the new life of each is written when there is room."""
     stores = {name: run_store(name, "disk") for name in "ab"}
+    stores["b"].stop()
+    shutil.copytree(tmp_path / "store-b", tmp_path / "copy")
+    stores["b"] = run_store("b", "disk")
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("ab")) as src:
         src.wait_registered(SHORT)
         src.send(b"x")
@@ -186,7 +190,8 @@ def test_an_open_source_takes_a_restarted_store_back_also_at_a_limit(
                 stores[name].stop()
                 until("it is missed", lambda: len(machine.active()) == 1)
                 if name == "b":
-                    wipe("b")
+                    shutil.rmtree(tmp_path / "store-b")
+                    (tmp_path / "copy").rename(tmp_path / "store-b")
                 stores[name] = run_store(name, "disk")
                 until("it takes part again", lambda: len(machine.active()) == 2)
             assert machine.lives()["b"] == before.lives["b"], "the life that it has missed"
