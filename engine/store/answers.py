@@ -345,7 +345,7 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
             return _too_old(request.id, source, start, facts)
         if not counted:
             return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")
-    wrong = _disorder(request) or another_begin(request, source, facts) or _contradiction(request, facts)
+    wrong = another_begin(request, source, facts) or _contradiction(request, facts)
     if wrong is not None:
         return wrong
     table = after_begin(facts.begins, request.begins, request.incarnation, request.start_sqn)
@@ -400,15 +400,6 @@ def another_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) -
     )  # fmt: skip
 
 
-def _disorder(request: wire.Begin) -> wire.Refused | None:
-    """Its table can be nobody's."""
-    numbers = [incarnation for incarnation, _ in request.begins]
-    if numbers != sorted(set(numbers)) or len(numbers) > BEGINS_MAX:
-        text = f"BEGIN is built on {len(numbers)} others: expected {BEGINS_MAX} at most, oldest first"
-        return wire.Refused(request.id, "usage", text)
-    return None
-
-
 def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | None:
     """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has
     started over, since it asked; nor one that is not what its stream says."""
@@ -417,6 +408,10 @@ def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | Non
     if facts.stream == "other":
         text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
         return wire.Refused(request.id, "usage", f"{text} from {request.start_sqn} on")
+    numbers = [incarnation for incarnation, _ in request.begins]
+    if numbers != sorted(set(numbers)) or len(numbers) > BEGINS_MAX:
+        text = f"BEGIN is built on {len(numbers)} others: expected {BEGINS_MAX} at most, oldest first"
+        return wire.Refused(request.id, "usage", text)
     return None
 
 
