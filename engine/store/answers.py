@@ -13,10 +13,7 @@ Invariants:
  - a RegID has one holder: a living process that holds it refuses everybody else;
  - the incarnation that a claimant was promised is opened by nobody else, and none below it;
  - a BEGIN that was built without one that has messages here is refused: it would void them. Not where what
-   this log says was among what decided it;
- - of two BEGINs with one number and different starts the told one holds, if this log has nothing that was
-   written under that number behind either start: it cannot say under which of them. What a learner believes
-   to have begun was lost with its log's head, and is what is left of the right one.
+   this log says was among what decided it.
 """
 
 from __future__ import annotations
@@ -46,10 +43,9 @@ if TYPE_CHECKING:
     from .registry import Registry
 
 __all__ = [
-    "Accept", "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts",
-    "TakePart", "Wait", "another", "another_begin", "another_start", "claim_receiver", "claim_source", "decide_begin",
-    "decide_number", "decide_receiver", "decide_source", "deregistered", "first_position", "in_use", "keeps_promise",
-    "stream_gone", "too_late",
+    "Accept", "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts", "TakePart",
+    "Wait", "another", "claim_receiver", "claim_source", "decide_begin", "decide_number", "decide_receiver", "decide_source",
+    "deregistered", "first_position", "in_use", "keeps_promise", "too_late",
 ]  # fmt: skip
 
 OTHERS_MAX = 32
@@ -103,9 +99,6 @@ class BeginFacts:
     """The path of the log, for a text."""
     stream: Literal["same", "other", "gone"]
     """Whether the stream that BEGIN names says the same incarnation and start."""
-    under: int | None = None
-    """The incarnation under which the log's last message was written; None: that cannot be read. Looked for
-    only where :func:`another_start` has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +338,7 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
             return _too_old(request.id, source, start, facts)
         if not counted:
             return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")
-    wrong = another_begin(request, source, facts) or _contradiction(request, facts)
+    wrong = _contradiction(request, facts)
     if wrong is not None:
         return wrong
     table = after_begin(facts.begins, request.begins, request.incarnation, request.start_sqn)
@@ -375,29 +368,6 @@ def stream_gone(request: wire.Begin) -> wire.Refused:
     """Its source has died, or somebody has removed the stream's name."""
     text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
     return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
-
-
-def another_start(request: wire.Begin, begins: Sequence[BeginOf]) -> int | None:
-    """Where the newest of ``begins`` starts by what BEGIN tells, if that is another number."""
-    begun, start = begins[-1] if begins else (0, 0)
-    told = {**dict(request.begins), request.incarnation: request.start_sqn}.get(begun, start)
-    return told if told != start else None
-
-
-def another_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) -> wire.Refused | None:
-    """Two BEGINs have one number, and only the told one holds. What was copied here under this store's own,
-    up to where that starts, would count as sent under the other. None: they are the same, or nothing was."""
-    told = another_start(request, facts.begins)
-    begun, start = facts.begins[-1] if facts.begins else (0, 0)
-    if told is None or facts.next_sqn <= min(told, start) or source.learner or facts.under not in {begun, None}:
-        return None
-    name = called(source.registration_id, source.session_id)
-    return wire.Refused(
-        request.id, "unusable_log",
-        f"store {facts.store} has begun incarnation {begun} of {name} on topic {source.topic!r} from number {start} on, and "
-        f"the other stores from {told} on: what its log has from number {min(told, start)} on may be void; move {facts.log} "
-        f"away: the store begins anew, from its peers' logs; or deregister the source there",
-    )  # fmt: skip
 
 
 def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | None:

@@ -18,7 +18,6 @@ from ..events.source import RegistrationSuccessFlags
 from ..log.end import WALK_S, Walk
 from ..log.info_file import never_held, read_info
 from ..log.stale_rings import living_ring
-from ..log.written_under import written_under
 from ..memory.mapping import UnpublishedError, attach_stream
 from ..native.runtime import time
 from ..rules.census import Mark
@@ -240,11 +239,8 @@ class SourceDesk:
         begins, following, oldest = self._holdings.drain_thread(
             lambda: (repository.table, repository.next_sqn, repository.oldest_sqn)
         )
-        under = None
-        if answers.another_start(request, begins) is not None and following > 0:
-            under = self._holdings.drain_thread(lambda: written_under(repository.path, following - 1))
         return answers.BeginFacts(
-            self._holdings.name, holder, begins, following, oldest, str(repository.path), self._stream(request), under
+            self._holdings.name, holder, begins, following, oldest, str(repository.path), self._stream(request)
         )
 
     def _stream(self, request: wire.Begin) -> Literal["same", "other", "gone"]:

@@ -15,11 +15,7 @@ from support.leftovers import remove_objects
 from support.workers import until
 
 import holdfast as hf
-from holdfast.engine.control import wire
-from holdfast.engine.control.request import FIRST, ask
-from holdfast.engine.errors import Error
 from holdfast.engine.log.reader import Block, Logs
-from holdfast.engine.memory.domain import Domain
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.reconcile import BEGINS_MAX
 from holdfast.engine.store.repository import Repository
@@ -152,31 +148,3 @@ def test_what_one_store_made_stable_is_not_void_by_a_begin_that_another_one_retu
     for store in stores.values():
         store.stop()
     assert first_in(tmp_path / "store-a", 5, [b"kept"]) == [b"kept"]
-
-
-@pytest.mark.parametrize(
-    ("told", "why"), [(4, "what its log has from number 4 on may be void"), (5, "BEGIN names 'a ring'")]
-)
-def test_what_was_copied_under_a_begin_of_the_same_number_is_not_offered_under_the_other(
-    run_store: Callable[..., ThreadStore], own_domain: str, told: int, why: str
-) -> None:
-    """BEGIN (2, 5) is an orphan, and 3 and 4 of incarnation 1 were copied under it: their segment is one of
-    incarnation 2. By BEGIN (2, 4) number 4 is another message."""
-    store = run_store("a", "disk")
-    life("a", [b"stable"] * 3)
-    log = kept(store)
-    data = frames(3, *([b"old"] for _ in range(2)))
-    block = ffi.new("uint8_t[]", data)
-
-    def copies() -> None:
-        log._adopt(((1, 0), (2, 5)))
-        log.append(block, len(data))
-        assert lib.hf_log_sync(log.log) == lib.HF_OK
-
-    store.store.holdings.drain_thread(copies)
-    assert (log.next_sqn, log.source.incarnation) == (5, 2)
-    domain = Domain(own_domain, join=False)
-    request = wire.Begin(FIRST, log.source.uuid, 2, told, "a ring", ["a"], begins=[(1, 0)])
-    with pytest.raises(Error, match=why):  # of the same BEGIN nothing is wrong but that there is no ring
-        ask(domain, "a", request, SHORT)
-    domain.close()

@@ -225,44 +225,6 @@ def test_a_log_that_knows_no_begin_is_counted_by_nobody() -> None:
     assert begin(begins(begins=[(1, 0)]), promised(), replace(FREE, begins=())).code == "busy"
 
 
-def test_what_a_learner_has_left_of_a_begin_is_no_other_one() -> None:
-    """Its head was lost, and the oldest message of incarnation 2 that it keeps is 70."""
-    asked, facts = begins(begins=[(1, 0), (2, 60)]), replace(FREE, under=2)
-    assert begin(asked, promised(learner=True), facts) == TakePart(((1, 0), (2, 60), (3, 100)), {})
-    assert begin(asked, promised(), facts).code == "unusable_log"
-
-
-@pytest.mark.parametrize("newer", [False, True])
-@pytest.mark.parametrize("counted", [0, 2])
-@pytest.mark.parametrize(
-    ("told", "following", "under", "taken"),
-    [
-        (60, 60, 2, True),  # nothing that either may have made void
-        (60, 61, 2, False),  # 60 was copied here under the other one, of an older incarnation
-        (60, 61, None, False),  # it may have been
-        (60, 61, 1, True),  # it was here before, and is void
-        (70, 99, None, True),  # they are the same
-        (80, 70, 2, True),
-        (80, 71, 2, False),  # 70 was sent under the other one
-    ],
-)
-def test_of_two_begins_with_one_number_none_lends_the_other_its_messages(
-    told: int, following: int, under: int | None, taken: bool, counted: int, newer: bool
-) -> None:
-    """Incarnation 2 begins here at 70, and at the other stores at ``told``. ``newer``: incarnation 3 does
-    now."""
-    asked = begins(counted=counted, begins=[(1, 0), (2, told)])
-    if not newer:
-        asked = msgspec.structs.replace(begins(counted=counted, begins=[(1, 0)]), incarnation=2, start_sqn=told)
-    found = begin(asked, promised(2), replace(FREE, next_sqn=following, under=under), holds=asked.incarnation)
-    if taken:
-        assert found == TakePart(((1, 0), (2, told), *[(3, 100)] * newer), {})
-    else:
-        assert found.code == "unusable_log"
-        assert f"from number 70 on, and the other stores from {told} on" in found.text
-        assert f"from number {min(told, 70)} on may be void; move /logs/u away" in found.text
-
-
 @pytest.mark.parametrize(
     ("first", "entries", "counted", "code"),
     [
@@ -314,8 +276,7 @@ def test_only_so_many_stores_of_earlier_lists_are_remembered() -> None:
 
 def test_a_table_that_is_told_replaces_what_the_store_believed() -> None:
     known = promised(9)
-    facts = replace(FREE, begins=((1, 0), (2, 70)), next_sqn=70, under=1)
-    found = begin(begins(begins=[(2, 60)], claimant=b""), known, facts)
+    found = begin(begins(begins=[(2, 60)], claimant=b""), known, replace(FREE, begins=((1, 0), (2, 70)), next_sqn=70))
     assert found.table == ((1, 0), (2, 60), (3, 100))
 
 
