@@ -279,7 +279,8 @@ class SourceDesk:
             held, catching_up = holdings.drain_thread(lambda: repository.begin(decision.table, request.stream))
         except (FileNotFoundError, UnpublishedError):  # since it was looked at: its source has died
             refused = answers.stream_gone(request)
-            _log.warning("%s: BEGIN is dropped: %s", repository.called, refused.text)
+            holdings.changes.note(source.uuid)  # the log has the BEGIN, and nothing will ever be sent under it
+            _log.warning("%s: BEGIN is kept, and its source has gone: %s", repository.called, refused.text)
             return refused
         late_join = holdings.drain_thread(lambda: repository.late_join)
         unsaved |= late_join != source.late_join

@@ -94,10 +94,10 @@ PLANTED = {
     "a sync is believed behind one that failed": Planted(
         "one", [Life([*A_RESTS, ("vanish", "a"), ("moves", 100)])], "log.believe=mutant"
     ),
-    "two lives are one incarnation": Planted(  # three lines of defence, each of which is enough
+    "two lives are one incarnation": Planted(  # two lines of defence, each of which is enough
         "one",
         [Life([*A_RESTS[:-1], ("moves", 100)])] * 2,
-        patched={ELECTION + "decide": _begins_again, ANSWERS + "too_late": _never, ANSWERS + "another_begin": _never},
+        patched={ELECTION + "decide": _begins_again, ANSWERS + "too_late": _never},
         said=re.compile("are both incarnation"),
     ),
 }

@@ -47,8 +47,8 @@ def test_a_ring_that_goes_before_it_is_attached_is_one_line_and_the_store_goes_o
     monkeypatch.setattr(repository, "attach_stream", half_made)
     with caplog.at_level(logging.WARNING, "holdfast.store"):
         with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("a")):
-            until("BEGIN was dropped", lambda: "BEGIN is dropped" in caplog.text)
-        found = [record for record in caplog.records if "BEGIN is dropped" in record.getMessage()]
+            until("BEGIN was kept", lambda: "BEGIN is kept, and its source has gone" in caplog.text)
+        found = [record for record in caplog.records if "BEGIN is kept, and its source has gone" in record.getMessage()]
         assert "is gone: /dev/shm has no" in found[0].getMessage()
         assert not [record for record in caplog.records if record.exc_info]
     assert sent("a", 2) == 0
