@@ -481,8 +481,8 @@ class Receiver(Driver):
         with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody else meanwhile
             self.wake()
             if self.closed and self._eventfd >= 0 and not self._task_waits:
-                os.close(self._eventfd)
-                self._eventfd = -1
+                eventfd, self._eventfd = self._eventfd, -1  # first: who closes again must not meet another one's
+                os.close(eventfd)
 
     def __enter__(self) -> Self:
         return self

@@ -86,15 +86,6 @@ class StoreLink:
         self._ids += 1
         return self._ids
 
-    @property
-    def last_id(self) -> int:
-        """Of the newest request."""
-        return self._ids
-
-    def owes(self, last: int) -> bool:
-        """It has not answered everything that was asked up to this id: it hangs, or is stopped."""
-        return any(each <= last for each in self._asked)
-
     def ask(self, request: wire.Request, then: Callable[[wire.Answer], None]) -> bool:
         """Sends a request; ``then`` gets its answer, or is dropped with the link. False when the link is
         down."""

@@ -199,9 +199,9 @@ class Domain:
     def close(self) -> None:
         """Closes the descriptors of the directory and of its card. The lock file stays locked as long as the
         process lives."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1  # first: who closes again after an interrupt must not meet another one's
+        if fd >= 0:
+            os.close(fd)
         if self._card is not None:
             self._card.close()
 

@@ -327,8 +327,7 @@ class Receiver(Gate):
             self.tell(events.NoSource(self.name))
 
     def let_go(self, controller: DeliveryController) -> None:
-        """The source was deregistered, or is over. A thread that receives from it just now does so from what
-        is left."""
+        """The source was deregistered, or is over. Who receives from it now does so from what is left."""
         if self._all.pop(controller.uuid, None) is None:  # by a turn inside a callback
             return
         self.past.add(controller)
@@ -491,9 +490,11 @@ class Receiver(Gate):
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
 
     def _let_go_all(self) -> None:
-        with self.not_receiving(), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:  # all of them, also where somebody interrupts the wait
             for controller in self._all.values():
                 stack.callback(controller.close)
+            with self.not_receiving():
+                stack.close()
         with self.context.turning():
             for controller in self._all.values():
                 self._notify_deleted(controller)

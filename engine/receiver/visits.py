@@ -13,13 +13,11 @@ A visit is over when every store that has told of the source has granted: those 
 learn of the acknowledgement. One that comes to nothing, because stores are away, ends when the others have
 answered, and is made again when another store tells of the source. A store that is linked, and does not
 answer or refuses for now, is visited again after a registration interval; each time twice as late, because
-the others open their logs for it, too. Not while it has not answered what the last visit asked: of a store
-that is stopped for hours the questions would grow.
+the others open their logs for it, too.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..native.runtime import time
@@ -29,9 +27,8 @@ from .finished import Finished, ReaderPort
 from .leaving import IDLE_MAX, Leaving, may_be_left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from ..control.link import StoreLink
     from .delivery_controller import DeliveryController
     from .finished import _Said
 
@@ -64,8 +61,6 @@ class _Visit(NamedTuple):
     """Of these, those that had it in vain."""
     times: int = 0
     """How often in a row some had."""
-    asked: Mapping[str, int] = MappingProxyType({})
-    """The last request to each silent one."""
 
 
 class Visits(Finished):
@@ -88,17 +83,11 @@ class Visits(Finished):
     def turn(self, now_ns: int, all_said: Callable[[], bool]) -> None:
         """As Finished."""
         for uuid in [uuid for uuid, due_ns in self._again.items() if now_ns >= due_ns]:
+            del self._again[uuid]
             visit = self._visits[uuid]
-            # One that has not even taken in what the last visit asked would only have more to do one day.
-            answer = {store for store in visit.silent if not self._link(store).owes(visit.asked[store])}
-            if answer or not visit.silent:
-                del self._again[uuid]
-                self._visits[uuid] = visit._replace(stores=visit.stores - answer)
-                self.consider(uuid)
+            self._visits[uuid] = visit._replace(stores=visit.stores - visit.silent)
+            self.consider(uuid)
         super().turn(now_ns, all_said)
-
-    def _link(self, store: str) -> StoreLink:
-        return self._receiver.context.link(store)
 
     def consider(self, uuid: bytes) -> None:
         """There may be something to acknowledge."""
@@ -147,9 +136,7 @@ class Visits(Finished):
         incarnation = max(controller.begun[0], said.found.incarnation if said is not None else 0)
         silent = told if controller.trouble else told - has
         times = before.times + 1 if silent and before is not None else bool(silent)
-        asked = {store: self._link(store).last_id for store in silent}
-        stores = frozenset(has | told)
-        self._visits[uuid] = _Visit(incarnation, self._wanted(uuid), stores, frozenset(silent), times, asked)
+        self._visits[uuid] = _Visit(incarnation, self._wanted(uuid), frozenset(has | told), frozenset(silent), times)
         self._until.pop(uuid, None)
         self._again.pop(uuid, None)
         if silent:

@@ -153,7 +153,7 @@ def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: 
     "at",
     [
         (process_role, "dismiss"), (nameless, "say"), (SessionClaim, "close"), (StoreLink, "ask"),
-        (TurnLoop, "join"), (LivenessDriver, "close"),
+        (TurnLoop, "join"), (LivenessDriver, "close"), (hf.Receiver, "not_receiving"),
     ],
     ids=lambda at: at[1],
 )  # fmt: skip

@@ -23,10 +23,9 @@ from process.receiver.test_visits import (
 )
 from support.receiving import Told, until
 
-from holdfast.engine.control.link import StoreLink
 from holdfast.engine.errors import TurnHeldError
 from holdfast.engine.events import receiver as events
-from holdfast.engine.receiver import delivery_controller, finished_source, leaving, visits
+from holdfast.engine.receiver import delivery_controller, finished_source, visits
 from holdfast.engine.store.receivers import ReceiverDesk
 
 if TYPE_CHECKING:
@@ -66,43 +65,6 @@ def test_a_store_that_hung_is_visited_again_when_it_answers(
     until("it has left", lambda: has_left(rcv, *uuids) and rcv.acknowledged() == dict.fromkeys(uuids, 3))
     assert positions(stores["c"], uuids) == [[]] * MANY
     late.store = ""
-    until("it is told", lambda: positions(stores["c"], uuids) == [[3]] * MANY)
-    until("it has left again, and needs not come back", lambda: has_left(rcv, *uuids) and not rcv.finished._again)
-
-
-def test_a_store_that_is_stopped_is_not_asked_again_before_it_has_answered(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, session: Callable[..., AckOnlyReceiver],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """What it has to do one day would grow with each visit."""
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    uuids = all_over(ctx, list(stores.values()))
-    monkeypatch.setattr(finished_source, "STANDS_NS", 0)
-    monkeypatch.setattr(leaving, "ANSWER_NS", 0)
-    rcv = session()
-    link, take, kept = rcv.context.link("c"), StoreLink._take, list[bytes]()
-    until("its sources are known", lambda: all(uuid in rcv.finished._said for uuid in uuids))
-    until("each store has told of them", lambda: all(len(rcv.finished._said[uuid].over) == 3 for uuid in uuids))
-
-    def held(self: StoreLink, packet: bytes) -> None:
-        if self is link:
-            kept.append(packet)
-        else:
-            take(self, packet)
-
-    with monkeypatch.context() as stopped:
-        stopped.setattr(StoreLink, "_take", held)
-        acknowledge(rcv, uuids)
-        until("each was visited", lambda: rcv.finished._again.keys() == {*uuids} and has_left(rcv, *uuids))
-        with rcv.context.turning():
-            rcv.finished._again = dict.fromkeys(uuids, 0)
-            visited = rcv.finished._visits.copy()
-        looks(rcv)
-        assert rcv.finished._again == dict.fromkeys(uuids, 0), "they stay due"
-        assert rcv.finished._visits == visited
-    with rcv.context.turning():
-        for packet in kept:
-            link._take(packet)
     until("it is told", lambda: positions(stores["c"], uuids) == [[3]] * MANY)
     until("it has left again, and needs not come back", lambda: has_left(rcv, *uuids) and not rcv.finished._again)
 
