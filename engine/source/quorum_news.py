@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..log.source_key import given_by
 from ..rules.registration import Phase
 from .registration_events import may_be_gone
 
@@ -48,7 +49,7 @@ class _Away:
 def _identity(session: int, registration_ids: Sequence[int]) -> str:
     if session:
         return f" (session ID {session:#x})"
-    given = list(dict.fromkeys(number for number in registration_ids if number))
+    given = [number for _, number in given_by(session, registration_ids)]
     return f" (RegID{'s' * (len(given) > 1)} {', '.join(map(str, given))})" if given else ""
 
 

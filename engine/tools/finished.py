@@ -120,22 +120,22 @@ class _Look:
         receivers = self._receivers.get(row.uuid, [])
         owed = tuple(_lacks(each) for each in receivers if each.lag)
         kept = self._kept.get(row.uuid)
+        concerned = self._concerned(row, kept) if kept is not None else set[str]()
         oldest, following = (kept.oldest, kept.any_next) if kept is not None else (row.next, row.next)
         gone = self._gone(row) if oldest == following else 0
         age = self._age(kept, gone) if kept is not None else None
         why = (
-            self._unfinished(row, kept)
+            self._unfinished(row, kept, concerned)
             or self._young(age)
             or ("" if self._force else self._needed(row, receivers, owed))
         )
         size = sum(_taken(log.path) for log in kept.logs) if kept is not None else 0
-        stores = frozenset(self._concerned(row, kept)) if kept is not None else frozenset[str]()
         return Candidate(
             row.topic, row.uuid, row.registration_ids, row.incarnation, oldest, following, size, age, owed, why, gone,
-            stores, frozenset(_places(self._files, row.uuid)),
+            frozenset(concerned), frozenset(_places(self._files, row.uuid)),
         )  # fmt: skip
 
-    def _unfinished(self, row: SourceRow, kept: TopicSource | None) -> str:
+    def _unfinished(self, row: SourceRow, kept: TopicSource | None, concerned: set[str]) -> str:
         """Why nobody can say that it is finished, or forget it everywhere."""
         if row.state in {"live", "nameless"}:
             return f"process {row.pid} holds it"
@@ -147,7 +147,6 @@ class _Look:
             return "no log of it can be read"
         if kept.away:
             return f"not all of its stores can be read: {', '.join(map(str, kept.away))}"
-        concerned = self._concerned(row, kept)
         silent, older = sorted(concerned - self._running), sorted(concerned & self._older)
         if older and not silent:
             return f"store {', '.join(older)} runs, and is of an older release, which cannot be asked: upgrade it"
