@@ -481,12 +481,8 @@ class Context:
 
 
 def _close_child(close: Callable[[float | None], None], timeout: float | None, interrupted: object, *_: object) -> None:
-    """Whoever interrupts one of them waits for no store any more; these are told all the same."""
-    try:
-        close(timeout if interrupted is None else 0)
-    except KeyboardInterrupt:
-        close(0)
-        raise
+    """Whoever interrupts one of them waits for no store any more."""
+    close(timeout if interrupted is None else 0)
 
 
 def _ignore(_: wire.Answer) -> None:
