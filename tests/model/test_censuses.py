@@ -154,57 +154,32 @@ def the_source_in_it_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "doubt", lambda found, *more: believed(found._replace(lists=False), *more))
 
 
-def granted_where_no_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "refuses", False)
-
-
-def what_is_left_behind_looks_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "spoils_behind", False)
-
-
-def what_a_start_reads_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "rewrites", False)
-
-
-def what_is_switched_off_looks_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "spoils_at_the_end", False)
-
-
 @pytest.mark.parametrize(
-    ("plant", "befalls"),
+    ("rule", "befalls"),
     [
-        (granted_where_no_file_says_so, ("hang_census_disk", "reboot")),
-        (what_is_left_behind_looks_whole, ("move_census", "reboot")),
-        (what_a_start_reads_is_believed, ("die_before_the_sync", "power_cut")),
-        (what_is_switched_off_looks_whole, ("switch_census", "reboot")),
+        ("refuses", ("hang_census_disk", "reboot")), ("spoils_behind", ("move_census", "reboot")),
+        ("rewrites", ("die_before_the_sync", "power_cut")), ("spoils_at_the_end", ("switch_census", "reboot")),
     ],
-)
+)  # fmt: skip
 def test_the_histories_find_a_planted_bug_of_files(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], befalls: Sequence[str]
+    monkeypatch: pytest.MonkeyPatch, rule: str, befalls: Sequence[str]
 ) -> None:
-    plant(monkeypatch)
+    """A store that does not keep one of its rules, by which its census says what it proves."""
+    monkeypatch.setattr(World, rule, False)
     found(monkeypatch, MOVED, befalls)
 
 
-def a_first_census_begins_without_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "begins_with_state", False)
-
-
-def stores_beside_an_upgraded_one_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "distrusts", False)
-
-
 @pytest.mark.parametrize(
-    ("plant", "befalls"),
+    ("rule", "befalls"),
     [
-        (a_first_census_begins_without_the_state, ("another_source", "upgrade_all")),
-        (stores_beside_an_upgraded_one_are_trusted, ("another_source", "reboot", "upgrade_others")),
+        ("begins_with_state", ("another_source", "upgrade_all")),
+        ("distrusts", ("another_source", "reboot", "upgrade_others")),
     ],
 )
 def test_the_histories_find_a_planted_bug_of_upgrades(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], befalls: Sequence[str]
+    monkeypatch: pytest.MonkeyPatch, rule: str, befalls: Sequence[str]
 ) -> None:
-    plant(monkeypatch)
+    monkeypatch.setattr(World, rule, False)
     found(monkeypatch, AT_ONE, befalls, older=True)
 
 

@@ -134,13 +134,13 @@ def test_a_source_whose_grant_comes_behind_its_close(tmp_path: Path, own_domain:
             scene.store.discard()
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("role", ["source", "receiver"])
 def test_whoever_interrupts_a_close_keeps_nothing(ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     """A stopped store is waited for, and somebody presses Ctrl-C."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     kept = registered(ctx, role)
     with monkeypatch.context() as patch:
         patch.setattr(StoreLink, "settle", interrupted)
@@ -167,14 +167,14 @@ def test_a_second_close_of_a_context_does_what_an_interrupted_one_has_not(
     assert rcv.receive(timeout=SHORT) is not None
     before, pressed = getattr(*at), list[int]()
 
-    def interrupted(*given: Any, **how: Any) -> Any:
+    def interrupted_once(*given: Any, **how: Any) -> Any:
         if not pressed and threading.current_thread() is threading.main_thread():
             pressed.append(1)
             raise KeyboardInterrupt
         return before(*given, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(*at, interrupted)
+        patch.setattr(*at, interrupted_once)
         with pytest.raises(KeyboardInterrupt):
             ctx.close()
         ctx.close()
@@ -191,9 +191,6 @@ def test_a_second_close_of_a_context_does_what_an_interrupted_one_has_not(
 def test_a_context_tells_the_stores_of_a_child_whose_close_was_interrupted(
     ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with hf.Context() as other:
         kept = registered(other, role)
         with monkeypatch.context() as patch:
@@ -209,7 +206,7 @@ def test_an_interrupted_close_of_a_context_closes_all(
     run_store("a", "disk")
     pressed: list[object] = []
 
-    def interrupted(*_: object) -> None:
+    def interrupted_once(*_: object) -> None:
         if not pressed:
             pressed.append(1)
             raise KeyboardInterrupt
@@ -218,7 +215,7 @@ def test_an_interrupted_close_of_a_context_closes_all(
     src, rcv = source(ctx, 3), ctx.receiver("quotes", options=READER)
     assert rcv.receive(timeout=SHORT) is not None
     with monkeypatch.context() as patch:
-        patch.setattr(StoreLink, "settle", interrupted)
+        patch.setattr(StoreLink, "settle", interrupted_once)
         with pytest.raises(KeyboardInterrupt):
             ctx.close()
     with hf.Context(session_id=7) as again:
