@@ -70,18 +70,11 @@ demo: $(CORE) ## a year of flights through processes that are killed on the way
 	@$(PY) -m holdfast demo
 
 # The plain C tests run under coverage. The litmus tests do not: counters would disturb their timing.
+STAGES := lint types litmus coverage asan tsan py-asan fuzz torture py-test spark-test
 test: ## what a push owes, each stage in turn: at most 30 minutes
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory types
-	@$(MAKE) --no-print-directory litmus
-	@$(MAKE) --no-print-directory coverage
-	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory tsan
-	@$(MAKE) --no-print-directory py-asan
-	@$(MAKE) --no-print-directory fuzz
-	@$(MAKE) --no-print-directory torture
-	@$(MAKE) --no-print-directory py-test
-	@$(MAKE) --no-print-directory spark-test
+	@for stage in $(STAGES); do \
+	    begun=$$(date +%s); $(MAKE) --no-print-directory $$stage || exit; \
+	    echo "make test: $$stage took $$(($$(date +%s) - begun)) s"; done
 
 # Headers with a cffi region are tables set by hand; the formatter would take them apart.
 C_FILES = $(shell grep -L 'cffi: begin' $(CSRC)) $(sort $(shell find tests perf -name '*.[ch]'))
