@@ -29,7 +29,7 @@ from .arrival_order import ArrivalFeed, ArrivalWindow
 from .board_name import BoardName
 from .feed import Feed
 from .late import Late
-from .line_identity import line_identity
+from .line_identity import counts_behind, line_identity
 from .registrar import Registrar
 from .start import OfProgram, start_of
 
@@ -64,10 +64,8 @@ class DeliveryController(Counts):
     """What keeps it from beginning, and not for ever."""
 
     def __init__(self, receiver: ReceiverPort, found: Found) -> None:
-        self.receiver = receiver
-        self.found = found
-        self.uuid = found.uuid
-        self.topic = found.topic
+        self.receiver, self.found = receiver, found
+        self.uuid, self.topic = found.uuid, found.topic
         self.source = source_name(found)
         self.client_data: object = None
         self.feed: Feed | ArrivalFeed | None = None
@@ -100,8 +98,7 @@ class DeliveryController(Counts):
         self.skipped: tuple[int, int] | None = None
         """[first, start): what this start has skipped, as long as nothing was acknowledged since."""
         self.board: Mapping | None = None
-        self.line = -1
-        self._left = False
+        self.line, self._left = -1, False
         self.late = Late(self)
         self._waiting: reg.Complete | None = None
         """Registered, and not begun: another process stands still while it is its turn on the board, or this
@@ -258,8 +255,7 @@ class DeliveryController(Counts):
         """The feed and its window; in order of arrival there are two of each while there is something to
         recover."""
         assert self.board is not None
-        receiver, board = self.receiver, self.board
-        context = receiver.context
+        receiver, board, context = self.receiver, self.board, self.receiver.context
         logs, until = self.logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
         new = not any(answer.old or answer.kept_for for answer in self.registrar.answers())
@@ -362,8 +358,11 @@ class DeliveryController(Counts):
 
     def _skipped(self, first: int, last: int) -> None:
         """The stores have let these go before this new receiver had looked at its start: it starts behind
-        them."""
+        them, and confirms none of them."""
         assert self.window is not None
+        with self.acking:  # before an acknowledgement passes them
+            if self.board is not None and not self._left and self.receiver.context.fence is None:
+                counts_behind(lib.hf_board_line_at(self.board.handle, self.line), first, last)
         self.window.lost(first, last)
 
     def resumed(self) -> None:

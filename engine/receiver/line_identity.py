@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..log.reader import FOR_EVER
 from ..native.core import CData, ffi, lib
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from ..options.resolve import Options
     from .registrar import Registrar
 
-__all__ = ["line_identity"]
+__all__ = ["counts_behind", "line_identity"]
 
 
 def line_identity(context: Host, options: Options, registrar: Registrar) -> CData:
@@ -32,3 +33,9 @@ def line_identity(context: Host, options: Options, registrar: Registrar) -> CDat
     if registrar.ephemeral or not options.ume_use_store:  # no store is to know it
         who.flags |= lib.HF_LINE_EPHEMERAL
     return who
+
+
+def counts_behind(line: CData, first: int, last: int) -> None:
+    """Of a line (``struct hf_board_line *``) that counts from ``first`` on: behind ``last`` from now on."""
+    if int(line.from_sqn) == first:
+        lib.hf_line_range(line, last + 1, FOR_EVER)
