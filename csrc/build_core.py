@@ -35,7 +35,6 @@ HEADERS = (
     "board/wait",
     "base/crc32c",
     "base/sync",
-    "base/birth",
     "log/log",
     "store/drain",
 )

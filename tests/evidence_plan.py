@@ -148,7 +148,7 @@ HARNESSES = (
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
-        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=85, beside=True,
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=92, beside=True,
     ),
     Harness(
         "coverage_seeds", "what seeds alone reach of repository, drainer, catch-up, expiry, registrations: lines and branches",
@@ -189,7 +189,7 @@ HARNESSES = (
     Harness(
         "histories",
         "lives of one source, with stores away, unreadable, wiped, restored, late, and the register or a census harmed",
-        (_pytest("histories", HISTORIES, "planted_bug"),), {"histories": 45_000}, 31, beside=True,
+        (_pytest("histories", HISTORIES, "planted_bug"),), {"histories": 45_000}, 25, beside=True,
         nights={
             "histories": Night(
                 _pytest("histories", HISTORIES, "planted_bug", "long"), "histories", 1_000_000

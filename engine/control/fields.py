@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = ["U32", "BeginOf", "MarkOf", "Number", "Small", "Topic", "Uuid"]
+__all__ = ["U32", "BeginOf", "Number", "Small", "Topic", "Uuid"]
 
 Uuid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -17,5 +17,3 @@ BeginOf = tuple[Number, Number]
 Small = Annotated[int, Meta(ge=0, le=25)]
 """A group's number or size."""
 Topic = Annotated[str, Meta(max_length=255)]
-MarkOf = tuple[Annotated[bytes, Meta(max_length=16)], Number]
-"""Of a census: its id, and its lines (engine/rules/census.py)."""

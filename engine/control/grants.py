@@ -7,7 +7,6 @@ from ..rules import registration as reg
 from ..rules.reconcile import LogView
 from ..rules.reports import Seen
 from . import wire
-from .census import told_of
 from .configuration import configuration_of
 
 __all__ = ["grant_of", "peer_log"]
@@ -19,7 +18,7 @@ def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
         answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
         answer.votes, answer.empty_votes, answer.opened, answer.peers, name, answer.flags, answer.lives, answer.promised,
         tuple(map(_seen, answer.logs)), configuration_of(answer), answer.excluded, answer.exclusions,
-        answer.over, answer.served, told_of(answer.census),
+        answer.over, answer.served,
     )  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from msgspec import Meta
 from ..errors import CorruptionError
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..printable import cut
-from .census import CensusTold, brief
-from .fields import U32, BeginOf, MarkOf, Number, Small, Topic, Uuid
+from .fields import U32, BeginOf, Number, Small, Topic, Uuid
 from .forgetting import FINISHED_MAX, Finished, ForgetFinished, ForgotFinished
 from .listing import ListSources, Over, SourceInfo, Sources
 
@@ -169,8 +168,6 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """Exclusions of this store after which it has learned this source."""
     over: list[Number] = []
     """Exclusions that are over: it has begun here with a BEGIN that knew of them."""
-    census: CensusTold | None = None
-    """None: an older store keeps none."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -206,8 +203,6 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """The newest incarnation of this store's log when it was counted for the opening; 0: it was not."""
     over: list[Number] = []
     """Exclusions by the operator that the granting stores know of: they are over with this BEGIN."""
-    censuses: dict[str, MarkOf] = {}
-    """Marks of the censuses of the stores that have granted, by their own names."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -458,9 +453,7 @@ def _fitting(message: Request | Answer) -> Request | Answer:
             return msgspec.structs.replace(message, kept=[(uuid, cut(why, WHY_MAX)) for uuid, why in message.kept])
         case SourceGranted():
             logs = [msgspec.structs.replace(log, why=cut(log.why, WHY_MAX)) for log in message.logs]
-            whole = msgspec.structs.replace(message, logs=logs)
-            fits = len(_encoder.encode(whole)) <= PACKET_MAX
-            return whole if fits else msgspec.structs.replace(whole, census=brief(whole.census))
+            return msgspec.structs.replace(message, logs=logs)
         case ReceiverGranted():
             unrecorded = cut(message.unrecorded, TEXT_MAX)
             return msgspec.structs.replace(message, others=_latest(message.others), unrecorded=unrecorded)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..control.fields import MarkOf  # noqa: TC001  (msgspec decodes by it)
 from ..control.wire import U32, UNDECODABLE, Uuid
 from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
@@ -41,7 +40,7 @@ __all__ = [
     "earlier_logs",
     "excluded_by",
     "had",
-    "knows_nothing",
+    "knows",
     "lacks",
     "log_range",
     "log_reader",
@@ -96,8 +95,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
     ready: tuple[bytes, ...] | None = None
     """uuids of the sources that it knows, has messages of, and could stand in for; None: an older store does
     not say. Its files alone do not tell: it may have lost the state, and have the logs left."""
-    census: MarkOf | None = None
-    """The mark of its census (engine/log/census.py). None: an older store keeps none."""
+    census: bytes = b""
+    """The life of the store that its census is of (engine/log/census.py); empty: an older one keeps none."""
 
     def alive(self, domain: Domain) -> int:
         """Of its process. 1: it lives; 0: it is proved dead; below: that is not known."""
@@ -307,24 +306,25 @@ def _kept_in(state: State, log: Path) -> SourceState:
     return next((kept for kept in state.sources if kept.uuid == source), unknown)
 
 
-def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, session_id: int) -> bool:
-    """This store is dead, and its state file says that it has never heard of such a source. A session ID goes
-    before a RegID."""
+def knows(domain: Domain, name: str, topic: str, registration_id: int, session_id: int) -> bool | None:
+    """This store is dead, and its state file says whether it has heard of such a source; None: it lives, or
+    its state cannot be read. A session ID goes before a RegID."""
     info = read_info(domain, name)
     if info is None or info.alive(domain) != 0:
-        return False
+        return None
     try:
         state = StateFile(Path(info.directory)).load()
     except (OSError, CorruptionError):
-        return False
-    if state is None or state.uuid != info.uuid:  # wiped since
-        return False
-    return not any(
+        return None
+    if state is None:
+        return None
+    has = any(
         (source.topic, source.session_id) == (topic, session_id)
         if session_id
         else source.registration_id == registration_id
         for source in state.sources
     )
+    return has if has or state.uuid == info.uuid else None  # wiped since, or another one is there
 
 
 class Place(NamedTuple):

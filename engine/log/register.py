@@ -75,7 +75,7 @@ def register_directory(domain: Path) -> Path:
         try:
             home = pwd.getpwuid(os.geteuid()).pw_dir
         except KeyError as error:
-            raise ConfigError(f"uid {os.geteuid()} has no home directory", hint="set HOLDFAST_DIR") from error
+            raise ConfigError(f"uid {os.geteuid()} has no home directory", hint="set HOME") from error
     return Path(home) / ".local" / "state" / "holdfast" / NAME
 
 

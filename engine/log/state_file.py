@@ -31,7 +31,6 @@ from ..native.private_directory import read_regular
 from ..native.runtime import os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
-from ..rules.census import Remembered, remember
 from ..rules.exclusions import OVER_MAX, Said
 from ..rules.reconcile import BEGINS_MAX, Table, after_begin, newest_table, void_from
 from .receiver_state import Acked, ReceiverState
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..native.core import CData
-    from ..rules.census import Mark
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile"]
 
@@ -127,8 +125,6 @@ class SourceState(msgspec.Struct, omit_defaults=True):
     """Number of the first message that it has."""
     first_ns: int = 0
     """When that was sent, CLOCK_REALTIME; 0: nobody knows."""
-    forgotten: bool = False
-    """When it was first granted here, the store's census had it already: the store has had it once."""
     met: bool = False
     """A receiver has registered with it, or one that is kept nowhere was told that it is over."""
 
@@ -246,25 +242,11 @@ class State(msgspec.Struct, omit_defaults=True):
     excluded: dict[str, int] = msgspec.field(default_factory=dict)
     """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion:
     nobody waits for them."""
-    census: tuple[str, bytes, int] | None = None
-    """Under which name the store has kept a census, and its mark (engine/rules/census.py)."""
-    census_path: bytes = b""
-    """Where that is."""
-    census_lost: bool = False
-    """Once it was not there, or not as the store had left it."""
-    censuses: dict[str, Remembered] = msgspec.field(default_factory=dict)
-    """The marks of other stores' censuses, as BEGINs have told them."""
 
     def lives_for(self, source: SourceState | None) -> list[int]:
         """Lives that the directory has had, or has taken over for this source; oldest first."""
         had = self.lives or range(self.opened + 1)
         return sorted({*had, *(source.taken if source is not None else ())})
-
-    def remember(self, censuses: Mapping[str, Mark]) -> bool:
-        """A BEGIN has told these marks of other stores. True: it is news."""
-        known = self.censuses
-        self.censuses = remember(known, {name: mark for name, mark in censuses.items() if name != self.name})
-        return self.censuses != known
 
     @property
     def adopts_empty(self) -> bool:

@@ -221,6 +221,10 @@ class Domain:
         """Path of the file that says who a store is, also after its death."""
         return self.socket_path(store).with_suffix(".info")
 
+    def census_path(self, store: str) -> Path:
+        """Path of the file that says which sources a store has granted in this boot."""
+        return self.socket_path(store).with_suffix(".census")
+
     def store_names(self) -> list[str]:
         """Names of all stores that ever ran here and were not removed, sorted; each once, without its
         aliases."""

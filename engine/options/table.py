@@ -223,9 +223,6 @@ ROWS = (
     Option("holdfast-scrub-interval", (STORE,), values.integer, 3600, "s", 0, 2**31 - 1,
            doc="each log is looked through when it is opened and then so often, and what is damaged or missing is copied from "
                "another store; 0 = only when it is opened"),
-    Option("holdfast-census", (STORE,), values.flag, False,
-           doc="1: keeps a census of its sources on the host, so that a quorum may begin a new source while other stores are "
-               "away; needed at all stores of a source (docs/design.md 15)"),
 
     # Stores: per topic (docs/semantics.md I.3)
     Option("repository-type", (STORE,), values.word, None, choices=("disk", "memory", "no-cache"),
@@ -284,7 +281,6 @@ ROWS = (
 WHOLE_STORE = frozenset(
     {
         "allow-proxy-source",
-        "holdfast-census",
         "holdfast-scrub-interval",
         "proxy-source-repo-quorum-required",
         "retransmission-request-processing-rate",

@@ -15,7 +15,7 @@ While the stores that do have a say are not enough, one that has not answered ma
 decision; unless all that have a seat have answered. Where nobody knows anything, that is not enough: a backup
 may have had a seat before, and have it again for somebody else who lives. So backups are asked, too, and must
 have answered. A store that is dead and whose state can be read has answered as well, and so has one whose
-census proves that it has never had this source (census.py); and no store can know a source that comes without
+census of this boot lacks this source (engine/log/census.py). No store can know a source that comes without
 RegID and session ID.
 
 The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least
@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .census import Found, doubt
 from .exclusions import OVER_MAX, Said, in_force
 from .reconcile import FOR_EVER, LogView, Table
 from .reports import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOTHING",
     "Decision",
+    "Found",
     "Register",
     "Written",
     "decide",
@@ -79,6 +79,15 @@ class Written(NamedTuple):
     """Exclusions by the operator that are over."""
     incarnation: int = 0
     """The newest that anybody was about to begin."""
+
+
+class Found(NamedTuple):
+    """What the census of a store that did not answer says."""
+
+    name: str
+    """The store's own, as far as it is known."""
+    why: str = ""
+    """Why it does not prove that the store has never had the source; empty: it does."""
 
 
 Register = Mapping[bytes, Written]
@@ -289,14 +298,10 @@ def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
 
 
 def unheard(groups: Groups, grants: Mapping[int, Grant], empty: Collection[int]) -> list[int]:
-    """Stores that have not answered, where nobody who has knows it, and some store keeps a census."""
-    known = any(grant.incarnation for grant in grants.values())
-    kept = any(grant.census is not None for grant in grants.values())
-    return (
-        []
-        if known or not kept
-        else [store for store in range(groups.stores) if store not in grants and store not in empty]
-    )
+    """Stores that have not answered, where nobody who has knows it."""
+    if any(grant.incarnation for grant in grants.values()):
+        return []
+    return [store for store in range(groups.stores) if store not in grants and store not in empty]
 
 
 def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: Register) -> dict[int, str]:
@@ -304,10 +309,10 @@ def _doubts(found: Mapping[int, Found], grants: Mapping[int, Grant], register: R
     store has never had the source; empty where they do. Nothing is proved where somebody knows it."""
     if any(grant.incarnation for grant in grants.values()):
         return {}
-    told = {grant.name: grant.census for grant in grants.values()}
     took_part = {name for each in register.values() for name in each.lives}
     took_part |= {name for each in register.values() for declared in each.configurations for name in declared.stores}
-    return {store: doubt(each, told, took_part) for store, each in found.items() if store not in grants}
+    said = "it has taken part, or was to, as the register of sources says"
+    return {store: said if each.name in took_part else each.why for store, each in found.items() if store not in grants}
 
 
 def _next(register: Register, uuid: bytes, grants: Mapping[int, Grant]) -> int:

@@ -18,7 +18,6 @@ from .refusal import Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from .census import Told
     from .quorum import Consensus, Groups
     from .reports import Configuration, Seen
 
@@ -81,8 +80,6 @@ class Grant:
     """Exclusions that are over, as the store knows: of any store."""
     served: Sequence[int] = ()
     """Exclusions of this store after which it has learned already."""
-    census: Told | None = None
-    """None: the store is of an older version, and keeps none."""
     position: int = -1
     """As in wire.ReceiverGranted."""
     high_sqn: int = 0

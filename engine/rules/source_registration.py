@@ -26,7 +26,6 @@ from .registration import Action, Grant, Phase, Registration
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from .census import Found
     from .quorum import Consensus, Groups
 
 __all__ = ["SourceRegistration"]
@@ -64,7 +63,7 @@ class SourceRegistration(Registration):
         self._anonymous = anonymous
         self._empty = set(range(len(self.entries))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
-        self.found: dict[int, Found] = {}
+        self.found: dict[int, election.Found] = {}
         """The censuses of stores that are unheard; to be looked at anew, again and again."""
         self.register = election.NOTHING
         """What this host's register has; to be read anew before each question."""
@@ -176,10 +175,10 @@ class SourceRegistration(Registration):
         }
 
     def unheard(self, now_ns: int) -> list[int]:
-        """Stores that have not answered, where nobody knows it: their censuses may end the wait."""
+        """Stores that have neither granted nor refused it, where nobody knows it: for their censuses."""
         answers = self._answers(last=True)
         waits = not self.is_open and self._is_over(now_ns) and self._sufficient(self.seated & set(answers))
-        return election.unheard(self.groups, answers, self._empty) if waits else []
+        return [s for s in election.unheard(self.groups, answers, self._empty) if waits and not self.entries[s].refusal]
 
     def _decision(self) -> election.Decision | None:
         known = self._empty, self._names, self.register, self.found
@@ -327,9 +326,9 @@ class SourceRegistration(Registration):
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
         """The store said no. Before anything was sent that may mean that somebody else has begun since the
         stores granted: to BEGIN, or because stores are in use, or another source's. Then this incarnation is
-        void, and it starts over. A store that could not do it ("failed") is asked again, and the others do
-        not wait for it."""
+        void. One that could not do it ("failed") is asked again, and the others do not wait for it."""
         entry = self.entries[store]
+        self.found.pop(store, None)  # it may know the source by another name
         asked, entry.pending, entry.again = entry.pending, None, False
         if entry.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
             return self._ask(store, entry.asked_ns)  # it may be in use by the stream that was opened since
@@ -339,8 +338,9 @@ class SourceRegistration(Registration):
             return self._abandon(entry.asked_ns)
         actions = Registration.refused(self, store, refusal)
         free, in_use = self.seated - self._in_use() - self._overtaken(), self._in_use() & self.seated
-        half = len(free) <= len(in_use)  # where one group will do, two could be complete
-        hopeless = half or not self._sufficient(free)
+        hopeless = len(free) <= len(in_use) or not self._sufficient(
+            free
+        )  # where one group will do, two could be complete
         return actions + self._abandon(entry.asked_ns) if hopeless else actions
 
     def _overtaken(self) -> set[int]:

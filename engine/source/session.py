@@ -11,7 +11,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
-from ..control.census import marks_of
 from ..control.deregistration import SourceDeregistration, check_deregister, close_for_good
 from ..control.grants import grant_of
 from ..control.link import twin_of
@@ -328,7 +327,6 @@ class SourceSession:
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
             earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0), machine.over,
-            dict(marks_of(machine.grants().values())),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:

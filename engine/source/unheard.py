@@ -2,30 +2,27 @@
 15).
 
 A dead store whose state can be read has answered by that. Of any other the census is read, where enough
-stores have answered and none of them knows the source (engine/rules/census.py). Its disk may hang, so that is
-done on a thread, again and again while the source waits; each look replaces the one before.
+stores have answered and none of them knows the source (engine/log/census.py). It lies in the domain, with the
+files by which stores are found, so it is read here and now, again and again while the source waits. A store
+that refuses the source has answered: it may know it by another name.
 
 Two lives of one source do not miss each other for it. Where both declare the same stores, what completes
 the one and what completes the other have a store in common that answers both: it holds a source for one of
 them, and what it has promised to a claimant makes it refuse the BEGIN of an earlier one. Where the lists
 differ, and all that they share is a store that one of them has proved: the other life has had its grant
-before the look, and the census has it; or that store is there now, and a link to it ends what was proved.
-A look that began before the link came up, or before the last attempt was given up, counts no more.
-Between a look and the BEGIN that it leads to nobody looks: two programs that start one source at that very
-moment, with different lists, may both begin, as they may where a dead store's state is read. Then the store
-knows one of them, and refuses the other.
+before the look, and the census has it. Between a look and the BEGIN that it leads to nobody looks: two
+programs that start one source within ume_store_check_interval, with different lists, may both begin, as
+they may where a dead store's state is read. Then the store knows one of them, and refuses the other.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import Error
 from ..log.census import keys_of, look_at
-from ..log.info_file import knows_nothing
-from ..native.background import in_background
+from ..log.info_file import knows
 from ..native.runtime import time
-from ..rules.census import Found
+from ..rules.election import Found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +30,13 @@ if TYPE_CHECKING:
     from ..control.host import Host
     from ..control.link import StoreLink
     from ..log.register import SourceRegister
-    from ..native.runtime import futures
     from ..rules.source_registration import SourceRegistration
 
 __all__ = ["Unheard"]
 
-PATIENCE_NS = 5_000_000_000
-"""A look that takes longer is none."""
 SHARE = 20
-"""A look is not begun again before this many times what the last one took, and a disk that hung counts with
-:data:`PATIENCE_NS`: a census may have 16 MiB."""
-HANGS = "the disk of its census does not answer"
+"""It does not look again before this many times what the last look took: a census may have 16 MiB."""
+KNOWN = "it knows it, as its state says"
 UNREAD = "the register of sources cannot be read"
 
 
@@ -57,62 +50,29 @@ class Unheard:
     ) -> None:  # fmt: skip
         self._host, self._machine, self._links, self._register = host, machine, links, register
         self._topic, self._session, self._registration_ids = topic, session, registration_ids
+        self._keys = keys_of(topic, session, registration_ids)
         self._look_ns = look_ns
-        self._looked_ns = self._begun_ns = self._pause_ns = 0
-        self._look: futures.Future[tuple[dict[int, Found], int]] | None = None
-        """What it has found, and how long it took."""
-        self._before = machine.found
-        """What was found when it began: the machine drops that where a link comes up, or it begins anew."""
+        self._looked_ns = self._pause_ns = 0
 
     def turn(self, now_ns: int) -> None:
         """While the source is not open."""
-        due = now_ns - self._looked_ns >= self._look_ns
-        if due:
-            self._looked_ns = now_ns
-            for index, link in enumerate(self._links):
-                wanted = self._registration_ids[index]
-                if not link.up and knows_nothing(self._host.domain, link.name, self._topic, wanted, self._session):
-                    self._machine.knows_nothing(index)
-        self._take(now_ns)
-        if due and self._look is None and now_ns - self._begun_ns >= self._pause_ns:
-            self._begun_ns = now_ns
-            self._begin(self._machine.unheard(now_ns))
-
-    def _take(self, now_ns: int) -> None:
-        """What a look has found, if nothing has changed since it began."""
-        look, machine = self._look, self._machine
-        if look is None:
+        if now_ns - self._looked_ns < max(self._look_ns, self._pause_ns):
             return
-        late = now_ns - self._begun_ns >= max(PATIENCE_NS, self._look_ns)
-        if look.done():
-            self._look = None
-            found, took_ns = look.result()
-            self._pause_ns = SHARE * min(took_ns, PATIENCE_NS)
-            if machine.found is self._before:
-                machine.found = found if self._register.is_read else self._all(UNREAD, found)
-        if late:
-            machine.found = self._all(HANGS, machine.unheard(now_ns))
+        self._looked_ns = now_ns
+        known = set[int]()
+        for index, link in enumerate(self._links):
+            given = self._topic, self._registration_ids[index], self._session
+            said = knows(self._host.domain, link.name, *given) if not link.up else None
+            if said:
+                known.add(index)
+            elif said is not None:
+                self._machine.knows_nothing(index)
+        unheard = self._machine.unheard(now_ns)
+        begun_ns = time.monotonic_ns()
+        self._machine.found = {store: self._look(self._links[store].name, known=store in known) for store in unheard}
+        self._pause_ns = SHARE * (time.monotonic_ns() - begun_ns)
 
-    def _begin(self, stores: Sequence[int]) -> None:
-        if not stores:
-            self._machine.found = {}
-            return
-        self._before = self._machine.found
-        domain, names = self._host.domain, {store: self._links[store].name for store in stores}
-        keys = keys_of(self._topic, self._session, self._registration_ids)
-
-        def look() -> tuple[dict[int, Found], int]:
-            begun_ns = time.monotonic_ns()
-            try:
-                found = {store: look_at(domain, name, keys) for store, name in names.items()}
-            except (Error, OSError, ValueError) as error:
-                found = {store: Found(name, why=str(error)) for store, name in names.items()}
-            return found, time.monotonic_ns() - begun_ns
-
-        try:
-            self._look = in_background("holdfast-census", look)
-        except (Error, MemoryError) as error:  # no thread can be started now
-            self._machine.found = self._all(str(error) or type(error).__name__, stores)
-
-    def _all(self, why: str, stores: Sequence[int] | dict[int, Found]) -> dict[int, Found]:
-        return {store: Found(self._links[store].name, why=why) for store in stores}
+    def _look(self, name: str, *, known: bool) -> Found:
+        if known or not self._register.is_read:
+            return Found(name, KNOWN if known else UNREAD)
+        return look_at(self._host.domain, name, self._keys)

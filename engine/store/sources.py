@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ..control import wire
-from ..control.census import tell
 from ..control.grants import peer_log
 from ..errors import CorruptionError, LimitReachedError
 from ..events.source import RegistrationSuccessFlags
@@ -20,7 +19,6 @@ from ..log.info_file import never_held, read_info
 from ..log.stale_rings import living_ring
 from ..memory.mapping import UnpublishedError, attach_stream
 from ..native.runtime import time
-from ..rules.census import Mark
 from . import acks, answers, news
 from .answers import Held
 from .clients import Client, Hold, Key, Reader
@@ -29,13 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from ..control.census import CensusTold
     from ..log.info_file import Lives
+    from ..log.own_census import OwnCensus
     from ..log.state_file import SourceState
     from ..rules.reports import Seen
     from .clients import Clients
     from .holdings import Holdings
-    from .own_census import OwnCensus
     from .repository import Repository
 
 __all__ = ["SourceDesk"]
@@ -76,7 +73,6 @@ class SourceDesk:
                 if not holdings.has_room():
                     raise
                 return self.register(client, request)
-            source.forgotten = self._census.is_kept and self._census.lists(source)
             holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)
         decision = answers.decide_source(
@@ -133,8 +129,7 @@ class SourceDesk:
         if isinstance(granted, wire.Refused):
             return granted
         known, state = granted.known, holdings.state
-        if self._census.is_kept and self._census.note(source):
-            holdings.owe()  # a mark that is behind is one that the census has passed
+        self._census.note(source)
         if granted.promises and source.promise(request.claimant, known.incarnation, request.least):
             holdings.save()
         # Last: a store that could not save has granted nothing, and must not hold it against the same source.
@@ -147,15 +142,8 @@ class SourceDesk:
             promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(state.excluded), exclusions=state.excluded, served=source.served,
-            over=source.over, census=self._told(source),
+            over=source.over,
         )  # fmt: skip
-
-    def _told(self, source: SourceState) -> CensusTold | None:
-        own, state = self._census, self._holdings.state
-        if not own.is_kept:
-            return None
-        forgot = source.forgotten and not source.incarnation
-        return tell(own.mark, own.directory, state.censuses, forgot=forgot, lost=state.census_lost)
 
     def _walked(self, repository: Repository, others: Lives) -> bool:
         """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs
@@ -268,8 +256,7 @@ class SourceDesk:
         over = [*request.over, *holdings.state.excluded.values()]
         readmits = request.incarnation > source.incarnation and source.readmit(over)
         declares = _declare(source, request, {**source.directories, **found}, decision.others)
-        remembers = holdings.state.remember({name: Mark(*mark) for name, mark in request.censuses.items()})
-        if declares or learns or readmits or remembers:
+        if declares or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
         unsaved = source.begins != list(decision.table)
         if unsaved:

@@ -32,6 +32,7 @@ from ..errors import (
     no_room,
 )
 from ..log.info_file import StoreInfo, write_info
+from ..log.own_census import OwnCensus
 from ..log.state_file import State, StateFile
 from ..log.store_directory import StoreDirectory
 from ..memory.domain import Domain
@@ -51,7 +52,6 @@ from .guard import StoreGuard
 from .holdings import Holdings, UnusableLogError
 from .listener import StoreListener
 from .operator import OperatorDesk
-from .own_census import OwnCensus
 from .receivers import ReceiverDesk
 from .shelf import Shelf
 from .sources import SourceDesk
@@ -101,10 +101,8 @@ class Store:
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
-                aliases, keeps = self._listener.aliases, bool(topics.store.options.holdfast_census)
-                self._census = OwnCensus(self.domain.path, config.name, self.state, self._say, aliases, keeps)
+                self._census = OwnCensus(self.domain, config.name, self.state)
                 if sealed is None:
-                    self._census.begin()
                     self._file.save(self.state)
             self.bells = Bells.of(self.domain)
             self._bells_name = BellsName(self.domain, self.bells)
@@ -196,7 +194,7 @@ class Store:
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
                 lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(of.standing)),
-                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)), self._census.told,
+                self._told_read_only, topics.disk_limit, tuple(sorted(of.ready)), self._census.life,
             ),
         )  # fmt: skip
 
@@ -238,9 +236,7 @@ class Store:
                 self._save_acks()
                 self._look_for_logs()
                 self._bells_name.look(time.monotonic_ns())
-                if self._census.look():
-                    self.holdings.owe()
-                    self._say()
+                self._census.look()
             self._expiry.turn()
             self._shelf.turn()
         except ReadOnlyError:  # the holdings have told it
@@ -387,6 +383,8 @@ class Store:
         said = str(limit) or type(limit).__name__
         text = f"store {self.config.name} failed to do this: {said}"
         which = limit.limit if isinstance(limit, LimitReachedError) else "no room" if no_room(limit) else ""
+        if isinstance(error, ConfigError):  # it says itself what to do
+            which = text
         if not which:
             _log.exception("request %s failed", type(request).__name__)
         elif which not in self._limits_told:

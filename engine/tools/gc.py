@@ -69,7 +69,7 @@ def _remove(item: Item) -> None:
     path = Path(item.path)
     if item.kind == "logs":
         shutil.rmtree(path)
-    elif item.kind in {"socket", "info", "lock", "waits"}:
+    elif item.kind in {"socket", "info", "census", "lock", "waits"}:
         path.unlink(missing_ok=True)
     else:
         unlink_object(path.name)
@@ -329,10 +329,18 @@ class _Sweep:
                 found.append(Item("socket", str(path), 0, True, f"store {name} is dead"))
         for store in self.stores:
             if store.info is not None and self._store_is_gone(store) and not Path(store.info.directory).exists():
-                path = self.domain.info_path(store.name)
                 why = f"store {store.name} is dead and its directory {store.info.directory} does not exist"
                 why = why if self.everything else f"{why} (removed by --all)"
-                found.append(Item("info", str(path), _size(path), self.everything, why))
+                for kind, path in (
+                    ("census", self.domain.census_path(store.name)),
+                    ("info", self.domain.info_path(store.name)),
+                ):
+                    if path.exists():
+                        found.append(Item(kind, str(path), _size(path), self.everything, why))
+        for path in sorted(self.domain.stores.glob("*.census*")):
+            name = path.name.rpartition(".census")[0]
+            if not self.domain.info_path(name).exists():
+                found.append(Item("census", str(path), _size(path), True, f"nobody knows a store {name}"))
         return found
 
     # Lock files ---------------------------------------------------------------------------------------------

@@ -32,12 +32,13 @@ class Answers(Censuses):
         self.disks[name].lives.append(self.next_life())
         self.begin_census(name)
 
-    def claim(self, name: str, uuid: bytes) -> SourceState | None:
-        """What a store has of the source, when that asks. None: it refuses it."""
+    def claim(self, name: str, uuid: bytes) -> SourceState:
+        """What a store has of the source, when that asks."""
         disk = self.disks[name]
         if disk.state is None:
-            disk.state = SourceState(uuid, "quotes", 7, 0, forgotten=self.lists(name))
-        return disk.state if self.note(name) else None
+            disk.state = SourceState(uuid, "quotes", 7, 0)
+        self.note(name)
+        return disk.state
 
     def answers(
         self, declared: Declared, up: Collection[str], blind: bool, hidden: Collection[str], claimant: bytes, least: int
@@ -53,7 +54,6 @@ class Answers(Censuses):
     def _grant(self, name: str, unread: Collection[str], claimant: bytes, least: int) -> Grant:
         disk = self.disks[name]
         state = self.claim(name, claimant.ljust(16, b"\0"))  # it knows whom it is told of, and whom it reads nothing of
-        assert state is not None, "who refuses is not asked"
         own = disk.view()
         written = [*(store for each in self.register.lists for store in each.stores), *self.register.lives]
         others = [store for store in dict.fromkeys([*state.stores, *written]) if store != name] if state.stores else []
@@ -69,7 +69,7 @@ class Answers(Censuses):
             opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=disk.known_lives, promised=state.promised,
             seen=tuple(seen), configuration=Configuration(tuple(state.stores), groups) if groups is not None else None,
             excluded=state.excluded(disk.excluded), exclusions=dict(disk.excluded), over=tuple(state.over),
-            served=tuple(state.served), census=self.tell(name),
+            served=tuple(state.served),
         )  # fmt: skip
 
     def _seen(self, name: str, unread: Collection[str], told: set[int], wrote: set[int]) -> Seen:
@@ -109,5 +109,5 @@ class Answers(Censuses):
             empty,
             tuple(declared.stores),
             register,
-            self.looked_at(declared, {*grants, *empty}) if censuses else {},
+            self.looked_at(declared, {*grants, *empty}, hidden) if censuses else {},
         )

@@ -9,7 +9,6 @@ from holdfast.engine.rules.reconcile import LogView, Table, void_from
 
 if TYPE_CHECKING:
     from holdfast.engine.log.state_file import SourceState
-    from holdfast.engine.rules.census import Mark, Remembered
 
 
 class Kept(NamedTuple):
@@ -32,15 +31,6 @@ class Disk:
     """It is not the first one of its store."""
     excluded: dict[str, int] = field(default_factory=dict)
     """As State.excluded: whom the operator has excluded, and the number of that exclusion."""
-
-    mark: Mark | None = None
-    """Of its census, as its state has it."""
-    marks: dict[str, Remembered] = field(default_factory=dict)
-    """Of the others' ones."""
-    place: int | None = None
-    """In which directory its census is, as its state has it."""
-    knows: set[str] = field(default_factory=set)
-    """Stores that it knows by another source."""
 
     @property
     def known_lives(self) -> list[int]:

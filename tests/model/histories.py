@@ -104,7 +104,7 @@ class World(Answers):
         """Of these a decision has said that they may be gone."""
         self.begun = False
         """Something has, somewhere."""
-        self.decided = self.waited = self.proved = self.refused = 0
+        self.decided = self.waited = self.proved = 0
 
     def next_life(self) -> int:
         """Of a directory that is opened; no other has had it."""
@@ -153,11 +153,8 @@ class World(Answers):
         for name in up:
             self.open(name)
         before = {name: copy.deepcopy(self.disks[name].state) for name in up}
-        up = [name for name in up if self.claim(name, claimant.ljust(16, b"\0")) is not None]
-        if not declared.enough(declared.seats(up) & set(up)):
-            self.waited += 1
-            self.refused += 1
-            return False
+        for name in up:
+            self.claim(name, claimant.ljust(16, b"\0"))
         question = partial(self.decide, declared, up, hidden, blind, behavior, claimant)
         self._prepare(up, question)
         found, grants = question()
@@ -242,8 +239,7 @@ class World(Answers):
         begun[:] = [store for store in begun if store not in {dead, new}]
         if not dead:
             self.open(new)
-        if self.claim(new, OURS) is None:
-            return False
+        self.claim(new, OURS)
         told[new] = self._life_to_tell(new, told)
         if new not in self.learning or not dead:  # it registers in the middle of this life
             self.learning[new] = self._to_learn(declared, {*up, new})[new]
@@ -307,7 +303,6 @@ class World(Answers):
                 raise LostError(
                     f"BEGIN{table[-1]} makes void number {number} of {kept.incarnation}, and {name} keeps it"
                 )
-        self.take_marks(name, told)
         disk.log = holding
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True

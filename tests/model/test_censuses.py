@@ -4,7 +4,7 @@ stays, whatever befalls the files (censuses.py)."""
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from model.choices import Choices, some
@@ -14,20 +14,23 @@ from model.histories import World
 from model.test_histories import BACKUP, OTHERS, STORES, THREE, lives, name_of
 from model.verdicts import LostError
 
-from holdfast.engine.rules import census, election
+from holdfast.engine.log import census
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.engine.log.census import Census
+
 PLANTED = 20_000
 SEEDS = 20_000 if LONG else 400
-FILES = ("lose_census", "save_census", "set_census_back", "fill_census_disk")
-STARTS = ("hang_census_disk", "die_before_the_sync", "move_census", "switch_census")
-UPGRADES = ("another_source", "reboot", "upgrade", "upgrade_others", "upgrade_all")
+FILES = ("start", "lose_census", "fill_census_disk", "upgrade")
+REBOOTS = ("reboot", "sync", "start_all")
 MOVED = [THREE, OTHERS]
 AT_ONE = [THREE, Declared("c", (1,), (0,))]
 """The source was at c alone."""
-LISTS = [[THREE], [BACKUP], MOVED, [Declared("bcd", (3,), (0, 0, 0)), BACKUP]]
+Story = tuple[tuple[str, str], ...]
+"""What befalls which store."""
+LISTS = [[THREE], [BACKUP], MOVED, AT_ONE, [Declared("bcd", (3,), (0, 0, 0)), BACKUP]]
 
 
 def play(lists: list[Declared], choices: Choices, fates: Sequence[str]) -> World:
@@ -38,13 +41,11 @@ def play(lists: list[Declared], choices: Choices, fates: Sequence[str]) -> World
 
 
 def proofs(
-    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], fates: Sequence[str], *, register: bool, meets: bool = False,
-    older: bool = False,
-) -> int:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], fates: Sequence[str], *, register: bool, disk: bool = False
+) -> int:
     monkeypatch.setattr(World, "writes", register)
-    monkeypatch.setattr(World, "meets", meets)
-    monkeypatch.setattr(World, "lived_before", True)
-    monkeypatch.setattr(World, "older_first", older)
+    monkeypatch.setattr(World, "ran_before", True)
+    monkeypatch.setattr(World, "has_disk", disk)
     found = 0
 
     def run(choices: Choices) -> None:
@@ -61,144 +62,137 @@ def prove(monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, objec
     all."""
 
     def play_all(lists: list[Declared], fates: Sequence[str], **more: bool) -> None:
-        assert proofs(monkeypatch, lists, fates, **more) > SEEDS / (200 if lists == AT_ONE else 20)
+        assert proofs(monkeypatch, lists, fates, **more) >= SEEDS / (400 if lists == AT_ONE else 50)
         record_property("histories", SEEDS)
 
     return play_all
 
 
 @pytest.mark.parametrize("lists", LISTS, ids=name_of)
-def test_by_what_the_info_files_say(prove: Callable[..., None], lists: list[Declared]) -> None:
-    """There is no register of sources. Where lists change, nothing befalls the stores themselves: only the
-    register would know of what a wiped one knew."""
-    prove(lists, ("another_source", *FILES, *STARTS, *(STORES if len(lists) == 1 else ())), register=False)
+def test_within_a_boot(prove: Callable[..., None], lists: list[Declared]) -> None:
+    """There is no register of sources. Where lists change no directory is set back: only the register would
+    know of what a wiped one knew."""
+    prove(lists, (*FILES, "wipe", *(STORES if len(lists) == 1 else ())), register=False)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("lists", LISTS, ids=name_of)
+def test_over_boots(prove: Callable[..., None], lists: list[Declared], disk: bool) -> None:
+    """Also where the domain is on a disk, and is what was written back of it."""
+    prove(lists, (*FILES, *REBOOTS), register=False, disk=disk)
 
 
 @pytest.mark.parametrize("lists", LISTS, ids=name_of)
-def test_by_what_the_register_of_sources_says(prove: Callable[..., None], lists: list[Declared]) -> None:
-    """After reboots, which take the info files."""
-    prove(lists, ("another_source", "reboot", "power_cut", *FILES, *STARTS, *STORES), register=True)
-
-
-@pytest.mark.parametrize("lists", [[THREE], MOVED], ids=name_of)
-def test_by_what_stores_remember_of_each_other(prove: Callable[..., None], lists: list[Declared]) -> None:
-    """After reboots, and without a register: another source has lived on all of them since."""
-    prove(lists, ("another_source", "reboot", "power_cut", *FILES, *STARTS), register=False, meets=True)
-
-
-@pytest.mark.parametrize("lists", [[THREE], MOVED, AT_ONE], ids=name_of)
-def test_by_the_files_alone(prove: Callable[..., None], lists: list[Declared]) -> None:
-    """Nobody removes them or sets them back. After reboots, and without a register: a store in trouble, one
-    that has left its census behind or keeps none any more has said so in the file, or grants nothing new."""
-    prove(lists, ("another_source", "reboot", "power_cut", "fill_census_disk", *STARTS), register=False)
-
-
-@pytest.mark.parametrize("lists", [[THREE], MOVED, AT_ONE], ids=name_of)
-def test_by_what_stores_that_were_upgraded_know(prove: Callable[..., None], lists: list[Declared]) -> None:
-    """All are older ones at first, and each knows of another source beside which stores it was."""
-    prove(lists, (*UPGRADES, "fill_census_disk"), register=False, older=True)
+def test_beside_a_register(prove: Callable[..., None], lists: list[Declared]) -> None:
+    """Whatever befalls the stores."""
+    prove(lists, (*FILES, *REBOOTS, *STORES), register=True)
 
 
 # Planted ----------------------------------------------------------------------------------------------------
 
 
-def found(
-    monkeypatch: pytest.MonkeyPatch, lists: list[Declared], befalls: Sequence[str], *, meets: bool = False,
-    older: bool = False,
-) -> None:  # fmt: skip
-    """The histories find it."""
-    monkeypatch.setattr(sys.modules[__name__], "SEEDS", PLANTED)
-    with pytest.raises(LostError) as lost:
-        proofs(monkeypatch, lists, befalls, register=False, meets=meets, older=older)
-    assert "another identity begins" in str(lost.value)
+def believes(monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, ...]]) -> None:
+    """The product is asked about something else than was found."""
+    doubt = census.doubt
+    monkeypatch.setattr(census, "doubt", lambda *found: doubt(*change(*found)))
 
 
-def not_synced_before_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_missing_census(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = census.Census(b"", b"", True, b"")
+    believes(monkeypatch, lambda it, life, keys, boot: (it or empty._replace(boot=boot, life=life), life, keys, boot))
+
+
+def one_that_has_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    believes(monkeypatch, lambda it, life, _, boot: (it, life, (), boot))
+
+
+def one_of_an_earlier_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    believes(monkeypatch, lambda it, life, keys, _: (it, life, keys, it.boot if it is not None else b""))
+
+
+def one_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole(it: Census | None, *more: Any) -> tuple[Any, ...]:
+        return it._replace(whole=True) if it is not None else None, *more
+
+    believes(monkeypatch, whole)
+
+
+def one_beside_an_older_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "names_lives", False)
+
+
+def written_after_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "writes_census", False)
 
 
-def a_census_that_was_set_back_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "goes_on", lambda *_: True)
+def begun_without_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "begins_with_state", False)
 
 
-def no_file_is_believed_although_one_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    believed = census.doubt
-
-    def doubt(found: census.Found, answers: dict[str, census.Told | None], took_part: set[str]) -> str:
-        if found.mark is None:
-            found, answers = census.Found(found.name, found.directory), {}
-        return believed(found, answers, took_part)
-
-    monkeypatch.setattr(election, "doubt", doubt)
-
-
-def a_trouble_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By who reads: a store that answers is believed to be whole, and so is one that was in trouble."""
-    believed = census.doubt
-
-    def doubt(found: census.Found, answers: dict[str, census.Told | None], took_part: set[str]) -> str:
-        if found.info == census.TROUBLE:
-            found = found._replace(info=None)
-        said = {
-            name: told._replace(others={other: mark for other, mark in told.others.items() if mark != census.TROUBLE})
-            for name, told in answers.items()
-            if told is not None and told.mark != census.TROUBLE
-        }
-        return believed(found, said, took_part)
-
-    monkeypatch.setattr(election, "doubt", doubt)
-
-
-def the_source_in_it_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    believed = census.doubt
-    monkeypatch.setattr(election, "doubt", lambda found, *more: believed(found._replace(lists=False), *more))
+def begun_without_the_earlier_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "carried_over", lambda *_, **__: (frozenset(), True))
 
 
 @pytest.mark.parametrize(
-    ("rule", "befalls"),
+    ("plant", "befalls", "disk"),
     [
-        ("refuses", ("hang_census_disk", "reboot")), ("spoils_behind", ("move_census", "reboot")),
-        ("rewrites", ("die_before_the_sync", "power_cut")), ("spoils_at_the_end", ("switch_census", "reboot")),
-    ],
-)  # fmt: skip
-def test_the_histories_find_a_planted_bug_of_files(
-    monkeypatch: pytest.MonkeyPatch, rule: str, befalls: Sequence[str]
-) -> None:
-    """A store that does not keep one of its rules, by which its census says what it proves."""
-    monkeypatch.setattr(World, rule, False)
-    found(monkeypatch, MOVED, befalls)
-
-
-@pytest.mark.parametrize(
-    ("rule", "befalls"),
-    [
-        ("begins_with_state", ("another_source", "upgrade_all")),
-        ("distrusts", ("another_source", "reboot", "upgrade_others")),
-    ],
-)
-def test_the_histories_find_a_planted_bug_of_upgrades(
-    monkeypatch: pytest.MonkeyPatch, rule: str, befalls: Sequence[str]
-) -> None:
-    monkeypatch.setattr(World, rule, False)
-    found(monkeypatch, AT_ONE, befalls, older=True)
-
-
-@pytest.mark.parametrize(
-    ("plant", "by_memory"),
-    [
-        (not_synced_before_the_grant, False),
-        (a_census_that_was_set_back_is_believed, False),
-        (a_census_that_was_set_back_is_believed, True),
-        (no_file_is_believed_although_one_is_remembered, False),
-        (no_file_is_believed_although_one_is_remembered, True),
-        (a_trouble_is_ignored, False),
-        (a_trouble_is_ignored, True),
-        (the_source_in_it_is_overlooked, False),
+        (a_missing_census, ("lose_census",), False),
+        (one_that_has_the_source, ("start",), False),
+        (one_of_an_earlier_boot, ("sync", "reboot"), True),
+        (one_beside_an_older_store, ("upgrade",), False),
+        (written_after_the_grant, ("start",), False),
     ],
 )
 def test_the_histories_find_a_planted_bug_of_censuses(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], by_memory: bool
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], befalls: Sequence[str], disk: bool
 ) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SEEDS", PLANTED)
     plant(monkeypatch)
-    befalls = ("reboot", "another_source", *FILES) if by_memory else ("another_source", *FILES)
-    found(monkeypatch, MOVED, befalls, meets=by_memory)
+    with pytest.raises(LostError) as lost:
+        proofs(monkeypatch, AT_ONE, befalls, register=False, disk=disk)
+    assert "another identity begins" in str(lost.value)
+
+
+SET_BACK: Story = (("save", "c"), ("wipe", "c"), ("start", "c"), ("restore", "c"))
+"""The directory of c is away while c runs, and is there again."""
+LOST: Story = (("save", "c"), ("wipe", "c"), ("lose_census", "c"), ("start", "c"), ("restore", "c"))
+"""So it is, and the census as well."""
+UPGRADED: Story = (("upgrade", "c"), ("start", "c"))
+
+
+def tell(story: Story, *, older: bool = False) -> None:
+    """The source lives at c, and this befalls it. Nobody reads c while a quorum might begin the source."""
+
+    def run(choices: Choices) -> None:
+        world = World("abc")
+        world.host.older.update({"c"} if older else ())
+        world.start_all()
+        world.live(AT_ONE[1], "c", choices)
+        for what, name in story:
+            getattr(world, what)(name)
+        world.live(THREE, "ab", choices, hidden="c")
+
+    some(run, range(100))
+
+
+@pytest.mark.parametrize("story", [SET_BACK, LOST, UPGRADED])
+def test_what_is_known_of_the_boot_stays_known(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
+    monkeypatch.setattr(World, "writes", False)
+    tell(story, older=story is UPGRADED)
+
+
+@pytest.mark.parametrize(
+    ("plant", "story"),
+    [
+        (begun_without_the_earlier_life, SET_BACK),
+        (one_that_is_not_whole, LOST),
+        (begun_without_the_state, UPGRADED),
+    ],
+)
+def test_the_stories_find_a_planted_bug_of_censuses(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], story: Story
+) -> None:
+    monkeypatch.setattr(World, "writes", False)
+    plant(monkeypatch)
+    with pytest.raises(LostError, match="another identity begins"):
+        tell(story, older=story is UPGRADED)

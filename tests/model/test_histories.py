@@ -96,11 +96,11 @@ def lives(
     store that was restored, and no other one, cannot know better: so then nothing is to befall them.
     ``until`` this life the last one of the lists is declared, and after that the others."""
     world = World(names(lists))
-    if world.lived_before and choices.pick([True, False]):
-        world.live_before()
+    if world.ran_before:
+        world.start_all()
     with contextlib.suppress(OnlyWrittenError):
         for life in range(count):
-            if life or world.lived_before:
+            if life or world.ran_before:
                 befall(world, choices, fates)
             declared = choices.pick(lists if not until else lists[-1:] if life < until else lists[:-1])
             up = choices.pick(
@@ -109,8 +109,6 @@ def lives(
             hidden = choices.pick(["", "".join(store for store in world.disks if store not in up)])
             blind = choices.pick([False, True])
             world.live(declared, up, choices, hidden=hidden, blind=blind, eventful=eventful)
-            if world.meets:
-                world.another_source()
             if reads:
                 judge_readers(world)
         world.judge_end(declared)

@@ -292,8 +292,9 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
     """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so
     may the others.
 
-    A source that has never begun may end, too, when the victim refuses it: it waits for all its stores (docs:
-    the guide), and its program is told which one refuses. It is started again, and the store tries again.
+    A source that has never begun may end, too, when the victim refuses it: it may wait for all its stores
+    (docs: the guide), and its program is told which one refuses. It is started again, and the store tries
+    again.
     """
     scene.look()
     source = scene.source
@@ -310,7 +311,7 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
         said = errors.read_text().rstrip().rpartition("\n")[2]
         if process.returncode != FAILED or not said.startswith("holdfast.engine.errors."):
             raise Finding(f"the {worker.role} ended with status {process.returncode}: {said}")
-        if worker is victim and victim in scene.stores and not scene.processed:  # a new source waits for all its stores
+        if worker is victim and victim in scene.stores and not scene.processed:  # a new source may wait for it
             victim.start()
 
 

@@ -10,14 +10,12 @@ import msgspec
 import pytest
 
 from holdfast.engine.control import wire
-from holdfast.engine.control.census import CensusTold, brief
 from holdfast.engine.log import register
 from holdfast.engine.log.state_file import LIVES_MAX, SERVED_MAX, SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.options.receiver_paced import Wanted
 from holdfast.engine.options.values import GROUPS_MAX, NAME_MAX, SESSION_MAX, STORES_MAX
 from holdfast.engine.printable import cut
-from holdfast.engine.rules.census import CENSUSES_MAX
 from holdfast.engine.rules.election import Written
 from holdfast.engine.rules.exclusions import OVER_MAX
 from holdfast.engine.rules.quorum import Groups
@@ -69,15 +67,11 @@ OVER = wire.Over(MOST, MOST, MOST, MOST, UUID, U32)
 INFO = wire.SourceInfo(UUID, TOPIC, U32, SESSION_MAX, MOST, STORES, PATH, False, MOST, SIZES, GROUPS, OVER)
 
 
-MARK = UUID, MOST
-CENSUS = CensusTold(MARK, (MOST, MOST, MOST), {**dict.fromkeys(names(CENSUSES_MAX), MARK), "": (b"", 0)}, True, True)
-
-
 def granted(*logs: wire.PeerLog) -> wire.SourceGranted:
     return wire.SourceGranted(
         ID, U32, UUID, MOST, MOST, True, BEGINS, False, True, MOST, numbered(STORES_MAX), U32, [MOST] * 2 * LIVES_MAX, MOST,
         list(logs), STORES, SIZES, GROUPS, 3, 3, numbered(wire.EXCLUDED_MAX), numbered(wire.EXCLUDED_MAX),
-        [MOST] * SERVED_MAX, [MOST] * OVER_MAX, CENSUS,
+        [MOST] * SERVED_MAX, [MOST] * OVER_MAX,
     )  # fmt: skip
 
 
@@ -99,7 +93,7 @@ EACH: list[Any] = [
     granted(*(wire.PeerLog(name, name, -1, [], LONG) for name in names(LOGS))),
     wire.Begin(
         ID, UUID, MOST, MOST, filled(255), STORES, UUID, BEGINS, numbered(STORES_MAX), SIZES, GROUPS, 3, 3, UUID,
-        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST, [MOST] * OVER_MAX, dict.fromkeys(STORES, MARK),
+        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST, [MOST] * OVER_MAX,
     ),
     wire.Begun(ID, MOST, True),
     wire.RegisterReceiver(ID, UUID, TOPIC, U32, SESSION_MAX, UUID, True, MOST, MOST, 2, UUID, True),
@@ -127,7 +121,7 @@ def test_each_message_and_each_field_of_it_is_looked_at() -> None:
     assert {type(message) for message in EACH} == {*get_args(wire.Request), *get_args(wire.Answer)}
     logs = [log for message in EACH if isinstance(message, wire.SourceGranted) for log in message.logs]
     given: dict[type, set[str]] = {}
-    for message in [*EACH, INFO, OVER, PACED, CENSUS, *logs]:
+    for message in [*EACH, INFO, OVER, PACED, *logs]:
         for field in msgspec.structs.fields(message):
             value = getattr(message, field.name)
             if value != field.default and value not in ([], {}, "", b"", None):
@@ -144,7 +138,7 @@ def test_it_fits_and_is_read_again(message: Any) -> None:
     said = decode(packet)
     assert wire.encode(said) == packet, "what is cut once is not cut again"
     for field in msgspec.structs.fields(message):
-        if field.name not in {"text", "logs", "unrecorded", "others", "kept", "census"}:
+        if field.name not in {"text", "logs", "unrecorded", "others", "kept"}:
             assert getattr(said, field.name) == getattr(message, field.name)
 
 
@@ -189,15 +183,6 @@ def test_of_the_logs_of_earlier_lists_those_with_the_latest_messages_are_told() 
     said = wire.decode_answer(wire.encode(receiver_granted(short)))
     assert isinstance(said, wire.ReceiverGranted)
     assert said.others == short
-
-
-def test_what_a_store_says_of_other_censuses_is_left_out_where_it_does_not_fit() -> None:
-    """With as many logs and BEGINs as nobody has; and then it proves nothing."""
-    for count, told in ((LOGS, brief(CENSUS)), (STORES_MAX, CENSUS)):
-        message = granted(*(wire.PeerLog(name, name, MOST, BEGINS) for name in names(count)))
-        said = wire.decode_answer(wire.encode(message))
-        assert isinstance(said, wire.SourceGranted)
-        assert said.census == told
 
 
 # The limits are kept ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.engine.log.info_file import (
     StoreInfo,
     Unknown,
     excluded_by,
-    knows_nothing,
+    knows,
     never_held,
     peer_logs,
     peer_view,
@@ -62,7 +62,7 @@ def test_what_a_store_writes_is_read(place: Domain) -> None:
 def test_an_info_file_that_no_store_writes_is_none_and_the_doctor_says_so(place: Domain, wrong: dict[str, Any]) -> None:
     place.info_path("a").write_text(json.dumps({**WRITTEN, **wrong}))
     assert read_info(place, "a") is None
-    assert not knows_nothing(place, "a", "t", 7, 0)
+    assert knows(place, "a", "t", 7, 0) is None
     (row,) = snapshot.take(place).stores
     assert (row.name, row.state) == ("a", "unknown")
     said = [finding for finding in examine(place) if "store a: its info file cannot be read" in finding.found]

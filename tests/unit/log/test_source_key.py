@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engine.log.census import CensusFile, key_of, keys_of
+from holdfast.engine.log.census import key_of, keys_of
 from holdfast.engine.log.register import _file_names
 from holdfast.engine.log.source_key import digest_of, given, given_by
 
@@ -29,9 +29,10 @@ def test_the_files_of_the_register_have_the_names_that_they_had() -> None:
     assert _file_names(DOMAIN, TOPIC, 0, []) == []
 
 
-def test_a_census_has_the_name_and_the_lines_that_it_had() -> None:
-    assert Path(CensusFile(DOMAIN, "store ü").path.decode()).name == "2f7b958ab0ee72cbac3062d1692f560f"
-    assert key_of(TOPIC, 7, 3) == "2468325ed36f64af77997e257b7e46e7"
-    assert key_of(TOPIC, 0, 3) == "3e8a1e4a121c860832122e843cae8309"
-    assert key_of(TOPIC, 2**64 - 1, 3) == "6be6c2c51557990ac15af303762dcafb"
-    assert keys_of(TOPIC, 0, [2, 1, 0, 2]) == {"3df25add9d5dcbda9fb86988743509aa", "581e59110988bdf9887c1fdf2cdee2a7"}
+def test_a_census_has_the_keys_that_it_had() -> None:
+    """A store of a later version goes on with it in the same boot."""
+    assert key_of(TOPIC, 7, 3).hex() == "2468325ed36f64af77997e257b7e46e7"
+    assert key_of(TOPIC, 0, 3).hex() == "3e8a1e4a121c860832122e843cae8309"
+    assert key_of(TOPIC, 2**64 - 1, 3).hex() == "6be6c2c51557990ac15af303762dcafb"
+    by_reg_ids = {"3df25add9d5dcbda9fb86988743509aa", "581e59110988bdf9887c1fdf2cdee2a7"}
+    assert {key.hex() for key in keys_of(TOPIC, 0, [2, 1, 0, 2])} == by_reg_ids

@@ -151,7 +151,7 @@ DIFFERENT_STORE: dict[str, object] = {
     "repository-disk-file-size-limit": 1 << 30,
 }
 
-OWN_STORE = {"wait_strategy", "holdfast-acknowledge", "holdfast-census", "holdfast-scrub-interval"}
+OWN_STORE = {"wait_strategy", "holdfast-acknowledge", "holdfast-scrub-interval"}
 
 OWN = {
     "callback_errors",

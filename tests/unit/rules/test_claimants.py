@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.engine.rules.election import Found
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.receiver_registration import ReceiverRegistration
 from holdfast.engine.rules.reconcile import LogView
@@ -218,3 +220,20 @@ def test_what_is_left_as_soon_as_it_is_granted_is_not_told(role: str) -> None:
     shop.run(INTERVAL)
     assert shop.holder == dict.fromkeys((1, 2), "somebody")
     assert sum(isinstance(action, Granted) for action in shop.said) == 1
+
+
+def test_who_refuses_has_answered_whatever_its_census_says() -> None:
+    """It may know the source by another name."""
+    machine = SourceRegistration(Groups.single(3), INTERVAL, "majority", OURS, names=tuple("abc"))
+    for store in range(3):
+        machine.connected(store, 0)
+    machine.granted(0, replace(NEW, name="a"), 1)
+    machine.granted(1, replace(NEW, name="b"), 1)
+    assert machine.unheard(INTERVAL) == [2]
+    machine.found = {2: Found("c")}
+    machine.refused(2, Refusal("session_mismatch", "it has another session"))
+    assert machine.unheard(INTERVAL) == []
+    assert machine.found == {}
+    assert Open(1, 0) not in machine.tick(INTERVAL)
+    machine.granted(2, replace(NEW, name="c"), INTERVAL + 1)
+    assert machine.unheard(INTERVAL) == []

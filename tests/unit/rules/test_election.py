@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.rules.census import Found, Mark, Told
 from holdfast.engine.rules.election import (
     LEAST_MAX,
     NOTHING,
     Decision,
+    Found,
     Register,
     Written,
     decide,
@@ -476,22 +476,21 @@ def test_who_was_told_that_a_wiped_store_took_part_is_not_overruled_by_who_was_n
     assert start(read) == 0, "its log can be read"
 
 
-# What censuses add (engine/rules/census.py) -----------------------------------------------------------------
+# What censuses add (engine/log/census.py) -------------------------------------------------------------------
 
 
 def test_of_a_store_whose_census_proves_it_nothing_is_waited_for() -> None:
     """Unless the register says that it was declared once, also where its life is nowhere."""
-    here = (1, 2, 3)
-    told = Told(Mark(b"1" * 16, 1), here, {}, forgot=False)
-    kept = {store: replace(grant(), name="ab"[store], census=told) for store in range(2)}
-    none = {store: replace(each, census=None) for store, each in kept.items()}
-    found = {2: Found("c", here, mark=Mark(b"2" * 16, 3))}
+    answered = {store: replace(grant(), name="ab"[store]) for store in range(2)}
     groups, names = Groups.single(3), tuple("abc")
 
-    def by(register: Register = NOTHING) -> Decision | None:
-        return decide(groups, range(3), kept, "majority", OURS, names=names, register=register, found=found)
+    def by(register: Register = NOTHING, why: str = "") -> Decision | None:
+        found = {2: Found("c", why)}
+        return decide(groups, range(3), answered, "majority", OURS, names=names, register=register, found=found)
 
-    assert unheard(groups, kept, ()) == [2]
-    assert unheard(groups, none, ()) == [], "where no store keeps a census none is looked at"
+    assert unheard(groups, answered, ()) == [2]
+    assert unheard(groups, answered, {2}) == []
+    assert unheard(groups, {**answered, 0: replace(answered[0], incarnation=1)}, ()) == [], "somebody knows it"
     assert by() is not None
+    assert by(why="it is gone") is None
     assert by({OTHER: Written((Configuration(tuple("cde"), Groups.single(3)),))}) is None
