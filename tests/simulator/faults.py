@@ -8,10 +8,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from simulator import (
+    censuses,
     plots,
     plots_more,
     plots_unseen,
     scenes_available,
+    scenes_beginners,
     scenes_blind,
     scenes_claims,
     scenes_guests,
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Faults"]
 
 SCENERY = (
-    scenes_available, scenes_blind, scenes_claims, scenes_guests, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring,
+    scenes_available, scenes_beginners, scenes_blind, scenes_claims, scenes_guests, scenes_leaving, scenes_lists,
+    scenes_receivers, scenes_ring,
 )  # fmt: skip
 SOURCES = (plots, plots_unseen, plots_more, *SCENERY)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
@@ -46,7 +49,7 @@ CHANCES = (0, 40, 128, 220, 256)
 """Of 256: how much of what was not synced a power cut leaves."""
 
 
-class Faults:
+class Faults(censuses.CensusFaults):
     """See the module."""
 
     def __init__(self, machine: Machine) -> None:
@@ -360,7 +363,7 @@ class Faults:
         """The operator mends all that is broken, and leaves one source; who is missing comes back, some later
         than others."""
         self.machine.eager, self.machine.asking = self.machine.usual, True
-        for each in [*self.machine.sources[1:], *self.machine.rivals.values()]:
+        for each in [*self.machine.sources[1:], *self.machine.rivals.values(), *self.machine.beginners]:
             self.kill(each)
         for process in world.processes:
             if process.alive and process.stopped:

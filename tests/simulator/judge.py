@@ -305,9 +305,9 @@ class Judge:
 
     def has_had(self, mark: bytes, session: int) -> bool:
         """It was consumed; or a start has skipped it, and the next acknowledgement covers that, unless the
-        receiver was new (docs/semantics.md F.1)."""
-        message = self.messages[mark]
-        return mark in self.consumed[session] or any(each.known and each.has(message) for each in self.skips[session])
+        receiver was new to all stores (docs/semantics.md F.1)."""
+        skipped = any(each.counts() and each.has(self.messages[mark]) for each in self.skips[session])
+        return skipped or mark in self.consumed[session]
 
     def _was_had(self, mark: bytes) -> bool:
         """By any receiver, or one was told that nobody has it (docs/semantics.md G.3)."""
@@ -366,8 +366,8 @@ class Judge:
                 self.fail(f"{life.process.name} starts at {number}, and has never had {missed}")
 
     def chooses(self, life: ReceiverLife, source: str, low: int, number: int) -> None:
-        """The program's recovery callback wants to start at ``number``, where the session's position is
-        ``low``: everything below that was acknowledged."""
+        """The program's recovery callback wants to start at ``number``, also amid a message, where the
+        session's position is ``low``: everything below that was acknowledged."""
         world.note("chooses", life.process.name, low, number)
         life.chosen[source] = number
         self._returns(life)
@@ -387,12 +387,12 @@ class Judge:
         """This start may skip what is below ``number``: no more than the program has asked for."""
         unsure = sum(each.last < 0 for each in self.messages.values()) * NUMBERS_MAX
         newest = max((each.last for each in self.messages.values()), default=-1) + unsure
-        kind = self.shape.starts(life.session)
-        limit = {"limited": newest - RECOVERED, "new": newest + 1, "chosen": life.chosen.get(source, 0)}[kind]
-        if number <= limit:
-            life.skip = life.skipped = Skip(number, self.marks, known=life.session in self.joined)
-            life.skip.acked = source in life.due  # it has had a message already
-            self.skips[life.session].append(life.skip)
+        limits = {"limited": newest - RECOVERED, "new": newest + 1, "chosen": life.chosen.get(source, 0)}
+        if number <= limits[self.shape.starts(life.session)]:
+            known, old = life.session in self.joined, self.told.is_old(life, source)
+            skip = life.skip = life.skipped = Skip(number, self.marks, known=known, old=old)
+            skip.acked = source in life.due  # it has had a message already
+            self.skips[life.session].append(skip)
 
     def _returns(self, life: ReceiverLife) -> None:
         """A session that was gone for long may have been forgotten."""
@@ -423,7 +423,7 @@ class Judge:
         if due is not None and first > due:
             self.passes_over(life, source, due, first - 1)
         parting = self.closed[life.session].get(mark)
-        if parting and self.told.is_remembered(life, parting) and first < life.chosen.get(source, 2**63):
+        if parting and self.told.is_remembered(life, parting) and last < life.chosen.get(source, 2**63):
             self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
         life.due[source] = last + 1
         life.sent_by[source] = message.life.number

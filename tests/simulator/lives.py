@@ -69,6 +69,8 @@ class ReceiverLife:
         """Messages that its program was done with."""
         self.new = True
         """No store knew it when it was registered: what was gone before its first message is no loss."""
+        self.strange = True
+        """None of these stores had ever registered its session."""
         self.gaps: set[int] = set()
         """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
         self.burst = -1
@@ -123,13 +125,18 @@ class Parting(NamedTuple):
 class Skip:
     """What a start of a receiver has skipped: messages that begin below ``below``, of the first ``marks``."""
 
-    __slots__ = ("acked", "below", "known", "marks")
+    __slots__ = ("acked", "below", "known", "marks", "old")
 
-    def __init__(self, below: int, marks: int, *, known: bool) -> None:
-        self.below, self.marks, self.known = below, marks, known
-        """``known``: the session was registered before."""
+    def __init__(self, below: int, marks: int, *, known: bool, old: bool) -> None:
+        self.below, self.marks, self.known, self.old = below, marks, known, old
+        """``known``: the session was registered before, and nobody may have forgotten it. ``old``: or may
+        have, and a store has not."""
         self.acked = False
         """By the first acknowledgement behind it, or by itself."""
+
+    def counts(self) -> bool:
+        """The next acknowledgement covers it, or has; of who may be forgotten only that can be said."""
+        return self.known or (self.old and self.acked)
 
     def has(self, message: Message) -> bool:
         """It has skipped this one."""
@@ -163,7 +170,8 @@ class Message:
         self.had: set[int] = set()
         """Stores that had it before their files were destroyed."""
         self.strange: frozenset[int] = frozenset()
-        """Sessions of receivers that none of its stores knew when it became stable."""
+        """Sessions of receivers that none of its stores knew when it became stable, or that have come back to
+        stores that never knew them."""
 
     def swapped(self, one: int, other: int) -> None:
         """What one store has, the other one has from now on."""

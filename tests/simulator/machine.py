@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
     from simulator.world import Thread
 
-__all__ = ["DOMAIN", "SHARED", "Machine"]
+__all__ = ["DOMAIN", "SHARED", "STATE", "Machine"]
 
-DOMAIN, SHARED, FIRST_DISK = 1, 2, 3
-"""Devices: of the domain's directory, of shared memory, of the first store."""
+DOMAIN, SHARED, FIRST_DISK, RUN = 1, 2, 3, 14
+"""Devices: of what the host keeps of domains, of shared memory, of the first store, and of the domain's
+directory where a reboot empties that."""
+STATE = "/var/lib/holdfast"
+"""Where the host keeps the register of sources."""
 
 
 class Machine:
@@ -46,12 +49,15 @@ class Machine:
         """A store cannot start before the machine does: the sync of a name has failed."""
         self.closing: set[Process] = set()
         """Programs that are to close what they have, and end."""
+        self.beginners: list[Process] = []
+        """Programs with sources of their own (beginners.py)."""
         self._lives = self._guests = 0
         places = [("/var", DOMAIN, 0o755), ("/dev", 0, 0o755), ("/dev/shm", SHARED, 0o1777)]
         places += [(f"/disk{index}", FIRST_DISK + index, 0o755) for index in range(self.shape.stores)]
+        places += [("/run", RUN, 0o755)] if self.shape.volatile else []
         for path, device, mode in places:
             assert lib.sim_mount(path.encode(), device, mode) == 0, path
-        lib.sim_devices[SHARED].memory = 1
+        lib.sim_devices[SHARED].memory = lib.sim_devices[RUN].memory = 1
 
     def _begin(self, name: str, run: Callable[[Process], object]) -> Process:
         self._lives += 1
@@ -84,6 +90,12 @@ class Machine:
         number = self._guests
         return self._begin("guest", lambda process: run(process, number))
 
+    def start_beginner(self, run: Callable[[Process], object]) -> Process:
+        """A program with a source of its own."""
+        process = self._begin("beginner", run)
+        self.beginners.append(process)
+        return process
+
     def start_receivers(self) -> None:
         """All that do not run."""
         for session in range(1, self.shape.receivers + 1):
@@ -102,6 +114,7 @@ class Machine:
                 if session in self.rivals:  # who is left is its receiver
                     self.receivers[session] = self.rivals.pop(session)
         self.sources = [each for each in self.sources if each is not process]
+        self.beginners = [each for each in self.beginners if each is not process]
         self.closing.discard(process)
 
     def failed(self, thread: Thread, error: BaseException) -> None:

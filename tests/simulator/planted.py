@@ -1,5 +1,6 @@
 """Bugs that the simulator must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
-Each is a patch of the product's own lines. planted_ring.py and planted_features.py have more.
+Each is a patch of the product's own lines. planted_ring.py, planted_features.py and planted_censuses.py
+have more.
 
 Not among them is a store that takes a BEGIN which it has not promised, or which was built without one that it
 has messages of. Alone neither does harm: whose grant still counts is connected, and holds the session there;
@@ -13,6 +14,7 @@ that are looked for once (tests/process/receiver/test_late.py has it), a board l
 
 from __future__ import annotations
 
+from simulator.planted_censuses import CENSUSES
 from simulator.planted_features import FEATURES
 from simulator.planted_ring import DEATH, RING
 from simulator.planting import Patch
@@ -267,6 +269,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     **RING,
     **DEATH,
     **FEATURES,
+    **CENSUSES,
 }
 
 STAGE = {
@@ -303,5 +306,7 @@ STAGE = {
     "a_session_has_two_receivers": "usurp",
     "a_quorum_is_not_enough": "without",
     "it_catches_up_for_ever": "absence",
+    **dict.fromkeys(CENSUSES, "relocated"),
+    "no_census_proves_anything": "debut",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -12,6 +12,7 @@ from support.whole_parts import check_parts
 import holdfast
 from holdfast import events
 from holdfast.engine.client.turn_loop import TurnLoop
+from holdfast.engine.log import own_census
 from holdfast.engine.options.store_config import StoreConfig
 from holdfast.engine.receiver import finished, finished_source, leaving
 from holdfast.engine.store import shelf
@@ -31,7 +32,9 @@ MARK_BYTES = 12
 shelf.IDLE_NS, shelf.LOOK_NS, shelf.PATIENCE_NS, shelf.BOARD_NS = 10_000_000, 50_000_000, 100_000_000, 20_000_000
 leaving.IDLE_NS, leaving.ANSWER_NS, finished.PATIENCE_NS = 10_000_000, 50_000_000, 20_000_000
 finished_source.STANDS_NS = 20_000_000
-"""A seed lasts a second: a log that is over is closed in it and opened again, and receivers leave it."""
+own_census.RETRY_NS = 500_000_000
+"""A seed lasts a second: a log that is over is closed in it and opened again, receivers leave it, and a
+census that could not be written is written again."""
 check_parts()
 GIVES_UP_S = 2.0
 ASKS_AGAIN_S = 0.0001
@@ -173,7 +176,7 @@ def _heard(judge: Any, life: Any, event: object) -> None:
             if not forced:
                 judge.told.released(life, event.first_sequence_number, event.sequence_number)
         case events.source.DeregistrationSuccess():
-            judge.told.forgets(event.store[0])
+            judge.told.forgets(life, event.store[0])
         case events.source.DeliveryConfirmation():
             judge.confirmed(life, event.first_sequence_number, event.sequence_number)
         case events.source.DeregistrationComplete():
@@ -280,6 +283,7 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
             judge.told.receiver_registers(life, event.store[0], event.receiver_registration_id, old=old)
         case events.receiver.RegistrationComplete():
             judge.told.goes_on(life, event.source, event.sequence_number)
+            judge.told.comes_anew(life, event.source, event.sequence_number)
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
             judge.told.lost(life, event.source, event.sequence_number, event.sequence_number)

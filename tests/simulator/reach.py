@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from coverage import Coverage
 
 from simulator.scenes import SCENES
-from simulator.shape import LAST_FAULTS, LATER_FAULTS, MORE_PLOTS, PLOTS, draw
+from simulator.shape import CENSUS_FAULT, LAST_FAULTS, LATER_FAULTS, MORE_PLOTS, PLOTS, draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ MODULES = tuple(
         "rules/receiver_registration", "receiver/registrar", "receiver/delivery_controller",
     )
 )  # fmt: skip
-EACH = (*PLOTS, *MORE_PLOTS, *LATER_FAULTS, *LAST_FAULTS, *SCENES)
+EACH = (*PLOTS, *MORE_PLOTS, *LATER_FAULTS, *LAST_FAULTS, CENSUS_FAULT, *SCENES)
 
 
 class Reached(NamedTuple):

@@ -23,11 +23,16 @@ ALONE: dict[str, Any] = {
     "sizes": (1,), "groups": (0,), "lists": (), "receivers": 1, "faults": (), "features": (), "unique": 0, "mode": None,
 }  # fmt: skip
 """One store and one receiver, and nothing else happens."""
+FIVE: dict[str, Any] = {
+    "sizes": (3,), "groups": (0,) * 5, "levels": ("disk",) * 5, "lists": ((0, 1, 3),), "intragroup": "quorum",
+}  # fmt: skip
+"""Of which the source has three."""
+COUNTED: dict[str, Any] = {"faults": (), "features": (), "receivers": 1, "unique": 0}
 LIMITED = {"features": ("limits",), "flight": 16, "sends": "send", "forms": ("receive", "limited"), "unique": 0}
 SCENES: dict[str, dict[str, Any]] = {
     "without": {**QUORUM, "features": (), "faults": (), "unique": 0},
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
-    "outpost": TWO_AND_TWO,
+    "outpost": {**TWO_AND_TWO, "features": ()},
     "laggard": {**QUORUM, "features": (), "unique": 0},
     "careless": {**QUORUM, "flight": 16, "features": (), "unique": 0},
     "newcomer": {**ANY_OF_TWO, "features": ("paced",), "receivers": 2},
@@ -42,6 +47,8 @@ SCENES: dict[str, dict[str, Any]] = {
     "stranger": {**ANY_OF_TWO, **LIMITED},
     "guests": {**QUORUM, "features": (), "unique": 0},
     "outlived": {**QUORUM, "features": ("lifetimes",), "unique": 0},
+    "debut": {**QUORUM, **COUNTED},
+    "relocated": {**FIVE, **COUNTED},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""

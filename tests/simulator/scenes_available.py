@@ -9,19 +9,16 @@ from simulator.machine import FIRST_DISK
 from simulator.native import lib
 from simulator.plots import some
 from simulator.plots_unseen import start
-from simulator.staging import settled
+from simulator.staging import reached, settled
 from simulator.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from simulator.faults import Faults
 
 __all__ = ["ALL"]
 
-WITHIN_NS = 5_000_000_000
-"""Of simulated time: a registration, and what waits in it for a store that does not answer, takes some
-tenths of a second."""
 FRESH = 4
 
 
@@ -70,18 +67,8 @@ def _goes_on(faults: Faults, while_: str) -> Generator[int, None, None]:
         new, sessions = fresh(), range(1, faults.shape.receivers + 1)
         return len(new) >= FRESH and all(mark in judge.consumed[each] for each in sessions for mark in new[:FRESH])
 
-    yield from _reached(faults, f"{FRESH} messages are sent, stable and received while {while_}", received, fresh)
+    yield from reached(faults, f"{FRESH} messages are sent, stable and received while {while_}", received, fresh)
     assert machine.sources
-
-
-def _reached(
-    faults: Faults, what: str, true: Callable[[], object], said: Callable[[], object]
-) -> Generator[int, None, None]:
-    end = int(lib.sim_now_ns) + WITHIN_NS
-    while not true():
-        if int(lib.sim_now_ns) > end:
-            faults.machine.judge.fail(f"not reached: {what}; {said()}")
-        yield some(1, 20)
 
 
 ALL = (without,)

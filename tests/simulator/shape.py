@@ -45,6 +45,8 @@ LATER_FAULTS = ("upgrade",)
 them."""
 LAST_FAULTS = ("swap", "usurp")
 """The same, each with dice of its own."""
+CENSUS_FAULT, CENSUS_SHARE = "lose_census", 0.1
+"""The same, and how often."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
 FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "impatient", "starts", "notify")
@@ -88,6 +90,8 @@ class Shape:
     features: tuple[str, ...] = ()
     lists: tuple[tuple[int, ...], ...] = ()
     """Stores that a life of the source may declare, in list order; all of them where there is no list."""
+    volatile: bool = True
+    """A reboot empties the domain's directory."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -270,6 +274,9 @@ def draw(seed: int) -> Shape:
     shape.features += tuple(
         each for each, share in LAST_FEATURES.items() if random.Random(f"{each} in {seed}").random() < share
     )
+    censuses = random.Random(f"censuses of {seed}")
+    shape.volatile = censuses.random() < 0.5
+    shape.faults += (CENSUS_FAULT,) if censuses.random() < CENSUS_SHARE else ()
     for scene, fixed in SCENES.items():
         if random.Random(f"{scene} of {seed}").random() < SHARE:
             return replace(shape, plots=(scene,), **fixed)

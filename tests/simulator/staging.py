@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 from simulator.native import lib
 from simulator.plots import ring_names, some
+from simulator.plots_unseen import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Collection, Generator
 
     from simulator.faults import Faults
     from simulator.world import Process
 
-__all__ = ["drop_lock", "new_ring", "settled", "until"]
+__all__ = ["drop_lock", "new_ring", "reached", "settled", "stores_run", "until"]
 
 LOOKS = 4000
+WITHIN_NS = 5_000_000_000
+"""Of simulated time: a registration, and what waits in it for a store that does not answer, takes some
+tenths of a second."""
 
 
 def until(true: Callable[[], object], low_ms: float = 0.02, high_ms: float = 0.1) -> Generator[int, None, None]:
@@ -24,6 +28,24 @@ def until(true: Callable[[], object], low_ms: float = 0.02, high_ms: float = 0.1
         if true():
             return
         yield some(low_ms, high_ms)
+
+
+def reached(
+    faults: Faults, what: str, true: Callable[[], object], said: Callable[[], object], within_ns: int = WITHIN_NS
+) -> Generator[int, None, None]:
+    """Goes on when that is true. The judge asks for it."""
+    end = int(lib.sim_now_ns) + within_ns
+    while not true():
+        if int(lib.sim_now_ns) > end:
+            faults.machine.judge.fail(f"not reached: {what}; {said()}")
+        yield some(1, 20)
+
+
+def stores_run(faults: Faults, which: Collection[int]) -> Generator[int, None, None]:
+    """These stores run, and let clients in."""
+    stores = faults.machine.stores
+    start(faults, which)
+    yield from until(lambda: all(each in stores and "stop" in stores[each].values for each in which), 0.2, 1)
 
 
 def settled(faults: Faults, count: int = 3, *, receivers: bool = True) -> Generator[int, None, None]:

@@ -171,7 +171,7 @@ class Os:
         for name in dir(real):
             if name.startswith(("O_", "R_OK", "W_OK", "X_OK", "F_OK")):
                 setattr(self, name, getattr(real, name))
-        self.environ = {"XDG_RUNTIME_DIR": "/run"}
+        self.environ = {"XDG_RUNTIME_DIR": "/run", "XDG_STATE_HOME": "/var/lib"}
         self.path = Paths()
 
     def register_at_fork(self, **_: object) -> None:
@@ -242,7 +242,9 @@ class Os:
         answered(lib.sim_renameat(at(src_dir_fd), encoded(old), at(dst_dir_fd), encoded(new)), old)
 
     def readlink(self, path: object) -> str:
-        """As os."""
+        """As os; no descriptor says what it was opened by."""
+        if str(path).startswith("/proc/self/fd/"):
+            return str(path)
         out = ffi.new("char[]", 512)
         answered(lib.sim_readlinkat(AT_FDCWD, encoded(path), out, 512), path)
         return str(ffi.string(out).decode())
@@ -311,10 +313,11 @@ class Paths:
 
 
 def found(path: object, *, follow: bool = True) -> Stat | None:
-    try:
-        return _stat(path, None, follow)
-    except OSError:
+    if lib.sim_stat(AT_FDCWD, encoded(path), follow, _said) < 0:  # no error is made that nobody reads
+        if world.over:
+            world.check()
         return None
+    return _read_said()
 
 
 os = Os()

@@ -26,6 +26,8 @@ class Told:
         """Store -> RegID -> whose it is."""
         self._forgotten: dict[str, int] = {}
         """Store -> when it has told that it has forgotten the source."""
+        self._newest: dict[str, int] = {}
+        """Store -> the newest life of the source that has registered there."""
         self._before_cut = 0
         """Lives of receivers before the first power cut."""
         self._moved: set[int] = set()
@@ -96,6 +98,7 @@ class Told:
 
     def receiver_registers(self, life: ReceiverLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a receiver."""
+        life.strange &= bool(life.started) or self._shape.names.index(store) not in self._knowing(life.session)
         self.registers(store, registration_id, f"receiver {life.session}")
         life.new &= bool(life.started) or not old
         if old:
@@ -131,6 +134,14 @@ class Told:
         """That life was deregistered: who finds its source at a store that was not told of it begins anew."""
         return any(each.left and each.number == number for each in self._judge.lives)
 
+    def is_old(self, life: ReceiverLife, source: str) -> bool:
+        """A store says that it knows its session, of which an earlier life has had messages of this source:
+        also where lifetimes may be over. They run where a life was registered, so some stores may have
+        forgotten it, and others not; one that has not is enough (docs/semantics.md F.1)."""
+        every = [each for each in self._judge.receivers if each.session == life.session and each is not life]
+        before = [each for each in every if source in each.heard and each.had]
+        return self._shape.has("lifetimes") and not life.new and bool(before) and not before[-1].left
+
     def is_strange(self, message: Message, session: int) -> bool:
         """Stores have this that may never have known a receiver: a backup that took a seat when it was away,
         or another group, where any will do, that was down when it registered (docs/semantics.md J.1)."""
@@ -141,6 +152,15 @@ class Told:
         several = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
         every = range(1, self._shape.receivers + 1) if several and had else ()
         return frozenset(session for session in every if had.isdisjoint(self._knowing(session)))
+
+    def comes_anew(self, life: ReceiverLife, source: str, number: int) -> None:
+        """Of several groups of which any will do another one has answered than those that know its session:
+        it has no state, and starts at the current number (docs/semantics.md F.1, J.1)."""
+        any_group = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
+        if any_group and life.new and life.strange and source not in life.started:
+            for message in self._judge.messages.values():
+                if 0 <= message.last < number:
+                    message.strange |= {life.session}
 
     def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at
@@ -167,6 +187,7 @@ class Told:
     def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a source. Who was deregistered there is known no more."""
         self.registers(store, registration_id, "the source")
+        self._newest[store] = max(self._newest.get(store, 0), life.number)
         forgotten = self._forgotten.get(store, 0)
         others = [each for each in self._judge.lives if each is not life and not each.left]
         if any(not 0 < each.ended_ns < forgotten for each in others):  # it may have registered since
@@ -183,9 +204,11 @@ class Told:
         for life in self._judge.lives:
             life.careless |= life.process is process
 
-    def forgets(self, store: str) -> None:
-        """DeregistrationSuccess of a source."""
-        self._forgotten[store] = int(lib.sim_now_ns)
+    def forgets(self, life: SourceLife, store: str) -> None:
+        """DeregistrationSuccess of a source. A program that stood still hears late of it: where a newer life
+        has registered there meanwhile, the store knows that one."""
+        if self._newest.get(store, 0) <= life.number:
+            self._forgotten[store] = int(lib.sim_now_ns)
 
     def records_nothing(self, index: int) -> None:
         """A store's disk is read-only from now on."""
