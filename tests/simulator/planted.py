@@ -308,5 +308,6 @@ STAGE = {
     "it_catches_up_for_ever": "absence",
     **dict.fromkeys(CENSUSES, "relocated"),
     "no_census_proves_anything": "debut",
+    "nobody_is_told_what_a_start_has_skipped": "glut",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""
