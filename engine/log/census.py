@@ -17,10 +17,9 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptionError, Error
-from ..native.core import ffi, lib
+from ..memory import card
 from ..native.private_directory import open_regular
 from ..native.runtime import Path, os
-from ..native.status import check
 from ..rules.election import Found
 from .info_file import read_info
 from .source_key import digest_of, given, given_by
@@ -87,10 +86,11 @@ def keys_of(topic: str, session: int, registration_ids: Iterable[int]) -> set[by
 
 
 def boot_id() -> bytes:
-    """Of this boot: 16 bytes. Raises CorruptionError, OSError: it is not known."""
-    found = ffi.new("uint8_t[16]")
-    check(lib.hf_boot_id(found), what="the id of this boot")
-    return bytes(found)
+    """Of this boot: 16 bytes. Raises CorruptionError: it is not known."""
+    found = bytes.fromhex(card.boot_id())
+    if not found:
+        raise CorruptionError("the id of this boot is not known")
+    return found
 
 
 def read(path: Path, most: int = KEYS_MAX) -> Census:

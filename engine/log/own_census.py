@@ -45,7 +45,7 @@ class OwnCensus:
         self.life = secrets.token_bytes(16)
         """The store's info file names it."""
         self._earlier, self._whole = self._begun(domain)
-        self._keys = {*self._earlier, *chain.from_iterable(map(_keys, state.sources))}
+        self._keys = {*self._earlier, *chain.from_iterable(map(_keys_of, state.sources))}
         self._long = RENEW_KEYS
         self._written = self._left = False
         """It is on the host, with all keys; it may be there, and lack one that is not among them."""
@@ -67,7 +67,7 @@ class OwnCensus:
 
     def note(self, source: SourceState) -> None:
         """Before ``source`` is granted. Raises ConfigError: it must not be."""
-        new = _keys(source) - self._keys
+        new = _keys_of(source) - self._keys
         if not new:
             return
         if self._written and len(self._keys) + len(new) > min(self._long, KEYS_MAX):
@@ -85,8 +85,12 @@ class OwnCensus:
 
     def look(self) -> None:
         """Now and then: after a trouble it is written anew."""
-        if not self._written and time.monotonic_ns() - self._tried_ns >= RETRY_NS:
-            self._renew() if len(self._keys) <= KEYS_MAX else self._shorten()
+        if self._written or time.monotonic_ns() - self._tried_ns < RETRY_NS:
+            return
+        if len(self._keys) > KEYS_MAX:
+            self._shorten()
+        else:
+            self._renew()
 
     def _add(self, keys: set[bytes]) -> None:
         try:
@@ -97,7 +101,7 @@ class OwnCensus:
             self._fail(error)
 
     def _shorten(self, new: Collection[bytes] = ()) -> None:
-        fewer = {*self._earlier, *chain.from_iterable(map(_keys, self._state.sources))}
+        fewer = {*self._earlier, *chain.from_iterable(map(_keys_of, self._state.sources))}
         halves = 2 * len(fewer) < len(self._keys)
         self._long = RENEW_KEYS if halves else 2 * len(self._keys)  # not looked at for each source
         if halves:
@@ -137,7 +141,7 @@ class OwnCensus:
             self._left = False
 
 
-def _keys(source: SourceState) -> set[bytes]:
+def _keys_of(source: SourceState) -> set[bytes]:
     """It may come back without its session, by the RegID that it has here."""
     given = (source.session_id, 0), (0, source.registration_id)
     return {key_of(source.topic, *each) for each in given if any(each)}

@@ -178,7 +178,8 @@ class SourceRegistration(Registration):
         """Stores that have neither granted nor refused it, where nobody knows it: for their censuses."""
         answers = self._answers(last=True)
         waits = not self.is_open and self._is_over(now_ns) and self._sufficient(self.seated & set(answers))
-        return [s for s in election.unheard(self.groups, answers, self._empty) if waits and not self.entries[s].refusal]
+        stores = election.unheard(self.groups, answers, self._empty) if waits else []
+        return [store for store in stores if self.entries[store].refusal is None]
 
     def _decision(self) -> election.Decision | None:
         known = self._empty, self._names, self.register, self.found
@@ -338,9 +339,8 @@ class SourceRegistration(Registration):
             return self._abandon(entry.asked_ns)
         actions = Registration.refused(self, store, refusal)
         free, in_use = self.seated - self._in_use() - self._overtaken(), self._in_use() & self.seated
-        hopeless = len(free) <= len(in_use) or not self._sufficient(
-            free
-        )  # where one group will do, two could be complete
+        half = len(free) <= len(in_use)  # where one group will do, two could be complete
+        hopeless = half or not self._sufficient(free)
         return actions + self._abandon(entry.asked_ns) if hopeless else actions
 
     def _overtaken(self) -> set[int]:

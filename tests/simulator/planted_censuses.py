@@ -23,7 +23,7 @@ CENSUSES: dict[str, tuple[Patch, ...]] = {
         Patch(FILE, '        return "its census is gone, or could not be written"\n', '        return ""\n'),
     ),
     "a_census_begins_empty": (
-        Patch(OWN, "{*self._earlier, *chain.from_iterable(map(_keys, state.sources))}", "{*self._earlier}"),
+        Patch(OWN, "{*self._earlier, *chain.from_iterable(map(_keys_of, state.sources))}", "{*self._earlier}"),
     ),
     "a_life_forgets_the_one_before_it": (
         Patch(FILE, "        return census.each(), census.whole and", "        return frozenset(), census.whole and"),

@@ -165,6 +165,11 @@ class Shape:
         }
 
     @property
+    def any_group(self) -> bool:
+        """There are several groups, and any of them will do."""
+        return len(self.sizes) > 1 and self.intergroup == "any"
+
+    @property
     def backups(self) -> bool:
         """More stores are listed than take part."""
         return any(len(declared) > sum(self.sizes) for declared in self.lists)

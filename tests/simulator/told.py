@@ -151,15 +151,13 @@ class Told:
 
     def strangers(self, had: set[int]) -> frozenset[int]:
         """Sessions that none of these stores knows, where one of several groups will do."""
-        several = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
-        every = range(1, self._shape.receivers + 1) if several and had else ()
+        every = range(1, self._shape.receivers + 1) if self._shape.any_group and had else ()
         return frozenset(session for session in every if had.isdisjoint(self._knowing(session)))
 
     def comes_anew(self, life: ReceiverLife, source: str, number: int) -> None:
         """Of several groups of which any will do another one has answered than those that know its session:
         it has no state, and starts at the current number (docs/semantics.md F.1, J.1)."""
-        any_group = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
-        if any_group and life.new and life.strange and source not in life.started:
+        if self._shape.any_group and life.new and life.strange and source not in life.started:
             for message in self._judge.messages.values():
                 if 0 <= message.last < number:
                     message.strange |= {life.session}
@@ -288,12 +286,11 @@ class Told:
         """No receiver that holds messages up waits for it; or a store that knows none keeps it for nobody: of
         ``holders``, one is enough where any group will do (docs/semantics.md J.1)."""
         judge = self._judge
-        any_group = len(self._shape.sizes) > 1 and self._shape.intergroup == "any"
         waited = [each for each in judge.joined if judge.is_waited_for(message, each)]
         unasked = {
             each
             for each in waited
-            if any_group and self._shape.enough({*holders} - self._knowing(each), message.life.declared)
+            if self._shape.any_group and self._shape.enough({*holders} - self._knowing(each), message.life.declared)
         }
         return all(each in unasked or judge.has_had(message.mark, each) for each in waited)
 

@@ -11,11 +11,11 @@ from holdfast.engine.errors import CorruptionError, ForeignOwnerError
 from holdfast.engine.log import census
 from holdfast.engine.log.census import Census, add, boot_id, carried_over, doubt, key_of, keys_of, look_at, read, write
 from holdfast.engine.log.info_file import StoreInfo, write_info
-from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from holdfast.engine.memory.domain import Domain
 
 LIFE, OTHER, BOOT = b"1" * 16, b"2" * 16, b"b" * 16
 KEYS = [key_of("quotes", session, 0) for session in range(1, 5)]
@@ -25,13 +25,6 @@ WHOLE = Census(BOOT, LIFE, True, b"".join(KEYS[:2]))
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "c.census"
-
-
-@pytest.fixture
-def place(domain: str) -> Iterator[Domain]:
-    made = Domain(domain, join=False)
-    yield made
-    made.close()
 
 
 def test_what_is_written_is_read(path: Path) -> None:

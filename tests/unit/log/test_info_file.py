@@ -22,26 +22,19 @@ from holdfast.engine.log.info_file import (
 )
 from holdfast.engine.log.reader import Block, Logs
 from holdfast.engine.log.state_file import SourceState, State, StateFile
-from holdfast.engine.memory.domain import Domain
 from holdfast.engine.tools import snapshot
 from holdfast.engine.tools.doctor import examine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from holdfast.engine.memory.domain import Domain
 
 OWN, OTHER, SOURCE = b"o" * 16, b"p" * 16, b"s" * 16
 WRITTEN = {
     "name": "a", "uuid": base64.b64encode(OWN).decode(), "directory": "/d", "logs": "/d/logs", "type": "disk",
     "pid": 2**32 - 1, "start": 2**64 - 1, "token": 2**64 - 1,
 }  # fmt: skip
-
-
-@pytest.fixture
-def place(domain: str) -> Iterator[Domain]:
-    made = Domain(domain, join=False)
-    yield made
-    made.close()
 
 
 def test_what_a_store_writes_is_read(place: Domain) -> None:

@@ -14,10 +14,9 @@ from holdfast.engine.log.census import Census, key_of, read
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.log.own_census import OwnCensus
 from holdfast.engine.log.state_file import SourceState, State
-from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from holdfast.engine.memory.domain import Domain
 
 
 class Scene:
@@ -52,10 +51,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(domain: str) -> Iterator[Scene]:
-    made = Domain(domain, join=False)
-    yield Scene(made)
-    made.close()
+def scene(place: Domain) -> Scene:
+    return Scene(place)
 
 
 def no_room(*_: object, **__: object) -> int:
