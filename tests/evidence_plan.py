@@ -124,7 +124,7 @@ HARNESSES = (
     ),
     Harness(
         "fuzz", "files, ring, board, frames, messages, configuration", (f"{MAKE} fuzz S=60",),
-        {"targets": len(FUZZ), "mutants": 50_000_000} | {f"mutants of {target}": 50_000 for target in FUZZ}, len(FUZZ),
+        {"targets": len(FUZZ), "mutants": 30_000_000} | {f"mutants of {target}": 25_000 for target in FUZZ}, len(FUZZ),
         nights={"fuzz": Night(f"{MAKE} fuzz S=300", "mutants", 2_000_000_000)},
     ),
     Harness(
@@ -200,6 +200,21 @@ HARNESSES = (
         "models", "Spin models of ring, board, BEGIN and register, whole state space, and their mutants",
         (_pytest("models", "tests/models", "broken_protocol"),), {"states": 69_000_000}, 80, beside=True,
     ),
+    _lab(
+        "power", "power cuts of an ext4 image under a store", {"cuts": 150}, 1,
+        {"power": Night("{py} -m torture_lab power --short", "cuts", 5_000)}, beside=True,
+    ),
+    _lab(
+        "cuts",
+        "power cuts of whole systems: 1, 2, 3 and 5 stores with an image each, backups, two groups; disks that vanish",
+        {"cuts": 150, "systems": 30, "vanished": 20}, 5,
+        {"cuts": Night("{py} -m torture_lab cuts --short", "cuts", 2_000)}, beside=True,
+    ),
+    _lab(
+        "flips", "each bit of a store's state; bits of a log, mended from a peer",
+        {"bits of state": 12_000, "bits of logs": 500, "mended": 500}, 1,
+        {"flips": Night("{py} -m torture_lab flips --short", "bits of logs", 10_000)}, beside=True,
+    ),
     Harness(
         "limits",
         "disk or shared memory full, RLIMIT_FSIZE, other users, two stores in one directory, other layouts, fork, pid reuse",
@@ -222,21 +237,6 @@ HARNESSES = (
     _litmus(
         "sleep", "sleeping flag against commit and ack (store-load), two threads",
         {"rounds": 2_000_000, "rounds with membarrier": 200_000}, 2,
-    ),
-    _lab(
-        "power", "power cuts of an ext4 image under a store", {"cuts": 150}, 1,
-        {"power": Night("{py} -m torture_lab power --short", "cuts", 5_000)},
-    ),
-    _lab(
-        "cuts",
-        "power cuts of whole systems: 1, 2, 3 and 5 stores with an image each, backups, two groups; disks that vanish",
-        {"cuts": 150, "systems": 30, "vanished": 20}, 5,
-        {"cuts": Night("{py} -m torture_lab cuts --short", "cuts", 2_000)},
-    ),
-    _lab(
-        "flips", "each bit of a store's state; bits of a log, mended from a peer",
-        {"bits of state": 12_000, "bits of logs": 500, "mended": 500}, 1,
-        {"flips": Night("{py} -m torture_lab flips --short", "bits of logs", 10_000)},
     ),
     _lab(
         "peers", "garbage in ring, board, bells and at the door; under load, names removed and the clock stepped by days",
