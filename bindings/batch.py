@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from .engine.errors import EvictedError, ForkedHandleError, UsageError
@@ -147,6 +148,11 @@ class Batch:
         else:
             self._receiver.batch_evicted(self._controller, self._ack_slot)
             raise self._evicted()
+
+    def done(self) -> None:
+        """An iteration was left at it, and the program asks for more: consumed, or delivered again."""
+        with contextlib.suppress(EvictedError):
+            self.release()
 
     def _evicted(self) -> EvictedError:
         return EvictedError(

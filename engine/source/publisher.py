@@ -132,8 +132,11 @@ class Publisher:
         self._skipped: list[events.Skipped] = []
         """What was told of it last."""
 
-    def send(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
-        """As :meth:`Source.send`."""
+    def send(
+        self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None, *, awaits: bool = False
+    ) -> int:
+        """As :meth:`Source.send`. ``awaits``: who gets WouldBlockError waits by itself, and needs no
+        Wakeup."""
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
         if isinstance(data, list | tuple):
@@ -154,7 +157,7 @@ class Publisher:
                     settlement.retention.sent(sqn - pieces + 1, sqn, client_data)
                 return sqn
 
-        sqn = self._until_room(attempt, size, timeout)
+        sqn = self._until_room(attempt, size, timeout, awaits=awaits)
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
             self.session.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
         return sqn
@@ -267,7 +270,7 @@ class Publisher:
 
     # Waiting for room ---------------------------------------------------------------------------------------
 
-    def _until_room(self, attempt: Callable[[], int], size: int, timeout: float | None) -> int:
+    def _until_room(self, attempt: Callable[[], int], size: int, timeout: float | None, *, awaits: bool = False) -> int:
         """Runs ``attempt`` until it returns a number, policy says no, or the time is over."""
         deadline = deadline_of(timeout)
         started = 0
@@ -297,7 +300,7 @@ class Publisher:
                 check(status, what=f"source {self.topic}", size=size, limit=self._largest(), option="ring_size")
             left = left_of(deadline)
             if left is not None and left <= 0:
-                self._refused(status, size)
+                self._refused(status, size, awaits=awaits)
             started = started or time.monotonic_ns()
             self._look_at_skipped()
             self.wait_for_board(glance, moves, left)
@@ -338,10 +341,10 @@ class Publisher:
             self.context.wake()
         return made
 
-    def _refused(self, status: int, size: int) -> None:
+    def _refused(self, status: int, size: int, *, awaits: bool = False) -> None:
         """Raises WouldBlockError; a Wakeup will follow."""
         assert self.session.settlement is not None
-        if self.session.on_event is not None:
+        if self.session.on_event is not None and not awaits:
             self.session.settlement.refuse(status, self._pieces(size), size, self._frames(size))
             self.context.wake()
         skipped = self._look_at_skipped()

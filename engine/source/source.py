@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ..control.refusals import refusal_error
-from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
+from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
 from ..native.core import CData, ffi, lib
+from ..native.event_loop import AsyncWith, Pace
 from ..native.runtime import time
 from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
@@ -70,7 +71,7 @@ class SourceStats:
     """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
-class Source:
+class Source(AsyncWith):
     """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send".
 
     It has a session, which the context's thread turns, and a publisher.
@@ -80,6 +81,7 @@ class Source:
         self.context, self.topic, self.options = session.context, session.topic, session.options
         self._session = session
         self._publisher = Publisher(session)
+        self._pace = Pace()
 
     # Sending ------------------------------------------------------------------------------------------------
 
@@ -146,6 +148,56 @@ class Source:
         """Raises MessageTooLargeError for a message of this many bytes that can never be sent."""
         self._publisher.check_size(size)
 
+    # asyncio ------------------------------------------------------------------------------------------------
+
+    async def send_async(
+        self,
+        data: Any,
+        *,
+        client_data: object = None,
+        sequence_info: str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """As :meth:`send`, but a task waits for room, not its thread. Cancelled while it waits, it has
+        published nothing.
+
+        A task that finds room each time gives the event loop a turn after 1,024 messages, or 1 ms.
+        """
+        session, deadline = self._session, deadline_of(timeout)
+        await self._pace.keep()
+        began_ns = 0
+        while True:
+            moment = session.awaiting.moment()
+            try:
+                sqn = self._send_now(data, client_data, sequence_info)
+            except WouldBlockError:
+                left = left_of(deadline)
+                if left is not None and left <= 0:
+                    raise
+            else:
+                if began_ns:
+                    self._publisher.blocked_ns += time.monotonic_ns() - began_ns
+                return sqn
+            began_ns = began_ns or time.monotonic_ns()
+            await session.awaiting.past(moment, left)
+            self._pace.waited()
+            self.context.raise_callback_error()
+
+    def _send_now(self, data: Any, client_data: object, sequence_info: str | None) -> int:
+        return self._publisher.send(data, client_data, sequence_info, 0, awaits=True)
+
+    async def stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
+        """As :meth:`wait_stable`, but a task waits, not its thread."""
+        session, deadline = self._session, deadline_of(timeout)
+        self.context.raise_callback_error()
+        target = self._sent(sqn)
+        while True:
+            moment, left = session.awaiting.moment(), left_of(deadline)
+            if self._is_stable(target, left, alone=sqn is not None):
+                return
+            await session.awaiting.past(moment, left)
+            self.context.raise_callback_error()
+
     # Stability ----------------------------------------------------------------------------------------------
 
     @property
@@ -209,32 +261,43 @@ class Source:
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
-        session = self._session
         deadline = deadline_of(timeout)
         self.context.raise_callback_error()
+        target = self._sent(sqn)
+        while True:
+            moves, glance = self._publisher.moves(), self._publisher.glance()
+            left = left_of(deadline)
+            if self._is_stable(target, left, alone=sqn is not None):
+                return
+            self._publisher.wait_for_board(glance, moves, left)
+            self.context.raise_callback_error()
+
+    def _sent(self, sqn: int | None) -> int:
+        """The number to wait for. Raises UsageError."""
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
-        while True:
-            moves, glance = self._publisher.moves(), self._publisher.glance()
-            session.refresh()
-            if session.settlement is None:
-                return  # nothing was sent
-            missing, reclaimed = session.settlement.missing(target, alone=sqn is not None)
-            if missing is None:
-                return
-            stable = session.settlement.retention.stable_below - 1
-            if reclaimed:
-                raise StabilityTimeout(missing, stable, reclaimed=True)
-            self._publisher.check_not_deregistered()
-            self.context.check_fence()
-            left = left_of(deadline)
-            if left is not None and left <= 0:
-                raise StabilityTimeout(target, stable)
-            if session.closed:
-                raise ClosedError(f"source {self.topic}")
-            self._publisher.wait_for_board(glance, moves, left)
-            self.context.raise_callback_error()
+        return target
+
+    def _is_stable(self, target: int, left: float | None, *, alone: bool) -> bool:
+        """As :meth:`wait_stable` with ``left`` seconds left."""
+        session = self._session
+        session.refresh()
+        if session.settlement is None:
+            return True  # nothing was sent
+        missing, reclaimed = session.settlement.missing(target, alone=alone)
+        if missing is None:
+            return True
+        stable = session.settlement.retention.stable_below - 1
+        if reclaimed:
+            raise StabilityTimeout(missing, stable, reclaimed=True)
+        self._publisher.check_not_deregistered()
+        self.context.check_fence()
+        if left is not None and left <= 0:
+            raise StabilityTimeout(target, stable)
+        if session.closed:
+            raise ClosedError(f"source {self.topic}")
+        return False
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also
