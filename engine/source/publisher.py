@@ -137,6 +137,12 @@ class Publisher:
     ) -> int:
         """As :meth:`Source.send`. ``awaits``: who gets WouldBlockError waits by itself, and needs no
         Wakeup."""
+        return self.send_fragments(data, client_data, sequence_info, timeout, awaits=awaits)[1]
+
+    def send_fragments(
+        self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None, *, awaits: bool = False
+    ) -> tuple[int, int]:
+        """As :meth:`send`. The numbers of the first and the last fragment."""
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
         if isinstance(data, list | tuple):
@@ -160,7 +166,7 @@ class Publisher:
         sqn = self._until_room(attempt, size, timeout, awaits=awaits)
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
             self.session.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
-        return sqn
+        return sqn - pieces + 1, sqn
 
     def _joined(self, parts: Sequence[Any]) -> bytes:
         """One message of several parts. Its size is checked first: what can never be sent is not copied,
@@ -397,6 +403,25 @@ class Publisher:
         rung = lib.hf_bell_read(bells.handle, bells.index)
         if self.moves() == moves:
             lib.hf_board_wait(self.session.board.handle, bells.handle, bells.index, glance, rung, self._strategy, limit)
+
+    def stable_soon(self, first: int | None, last: int, left: float | None) -> bool:
+        """Waits with the tally, 50 ms at most. True: all of first to last (None: all up to it) are stable.
+        False says nothing: `Settlement.refresh` decides."""
+        settlement, board, bells = self.session.settlement, self.session.board, self.context.bells
+        tally = settlement.tally if settlement is not None else None
+        if settlement is None or tally is None or board is None or last < 0:
+            return False
+        if first is None:  # what lies below is stable, or was given up
+            first = settlement.retention.stable
+            if first > last or settlement.retention.unproven:
+                return False
+        found = lib.hf_tally_soon(tally, board.handle, first, last)
+        if found == 0 and (left is None or left > 0):
+            limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
+            found = lib.hf_tally_wait(
+                tally, board.handle, bells.handle, bells.index, first, last, self._strategy, limit
+            )
+        return bool(found == 1)
 
     def _check_may_send(self) -> None:
         if self.session.may_send:

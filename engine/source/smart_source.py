@@ -215,5 +215,10 @@ class SmartSource(Source):
         del rows, client_data, timeout
         self._refuse("send_batch")
 
+    def send_stable(self, data: Any, timeout: float | None = None) -> NoReturn:
+        """Raises UsageError: a smart source has claim() only."""
+        del data, timeout
+        self._refuse("send_stable")
+
     def _refuse(self, call: str) -> NoReturn:
         raise UsageError(f"{call}() of a smart source", hint="write in place: with src.claim(size) as view")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ..control.refusals import refusal_error
-from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
+from ..errors import ClosedError, Error, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
 from ..native.core import CData, ffi, lib
 from ..native.event_loop import AsyncWith, Pace
 from ..native.runtime import time
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
 _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
-"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as
+_soon: Callable[[CData, CData, int, int], int] = lib.hf_tally_soon
+"""By global names: an attribute that is called is looked up as a method first, which costs half as much as
 the call."""
 
 STATES = {
@@ -82,6 +83,7 @@ class Source(AsyncWith):
         self._session = session
         self._publisher = Publisher(session)
         self._pace = Pace()
+        self._one_fragment = int(self.options.fragment_size)
 
     # Sending ------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Source(AsyncWith):
         target = self._sent(sqn)
         while True:
             moment, left = session.awaiting.moment(), left_of(deadline)
-            if self._is_stable(target, left, alone=sqn is not None):
+            if self._is_stable(sqn, target, left):
                 return
             await session.awaiting.past(moment, left)
             self.context.raise_callback_error()
@@ -264,13 +266,7 @@ class Source(AsyncWith):
         deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         target = self._sent(sqn)
-        while True:
-            moves, glance = self._publisher.moves(), self._publisher.glance()
-            left = left_of(deadline)
-            if self._is_stable(target, left, alone=sqn is not None):
-                return
-            self._publisher.wait_for_board(glance, moves, left)
-            self.context.raise_callback_error()
+        self._wait_stable(sqn, target, deadline)
 
     def _sent(self, sqn: int | None) -> int:
         """The number to wait for. Raises UsageError."""
@@ -279,13 +275,25 @@ class Source(AsyncWith):
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
         return target
 
-    def _is_stable(self, target: int, left: float | None, *, alone: bool) -> bool:
-        """As :meth:`wait_stable` with ``left`` seconds left."""
+    def _wait_stable(self, first: int | None, target: int, deadline: int | None) -> None:
+        """Until all from ``first`` (None: everything) to ``target`` are stable."""
+        if self._publisher.stable_soon(first, target, left_of(deadline)):
+            return
+        while True:
+            moves, glance = self._publisher.moves(), self._publisher.glance()
+            left = left_of(deadline)
+            if self._is_stable(first, target, left):
+                return
+            self._publisher.wait_for_board(glance, moves, left)
+            self.context.raise_callback_error()
+
+    def _is_stable(self, first: int | None, target: int, left: float | None) -> bool:
+        """As :meth:`_wait_stable` with ``left`` seconds left."""
         session = self._session
         session.refresh()
         if session.settlement is None:
             return True  # nothing was sent
-        missing, reclaimed = session.settlement.missing(target, alone=alone)
+        missing, reclaimed = session.settlement.missing(first, target)
         if missing is None:
             return True
         stable = session.settlement.retention.stable_below - 1
@@ -298,6 +306,58 @@ class Source(AsyncWith):
         if session.closed:
             raise ClosedError(f"source {self.topic}")
         return False
+
+    def send_stable(self, data: Any, timeout: float | None = None) -> int:
+        """Publishes one message as :meth:`send` does, returns when it is stable, and gives its number::
+
+            number = src.send_stable(b"paid", timeout=1)  # enough stores have it
+
+        Args:
+            data: as in :meth:`send`.
+            timeout: seconds, for room and for stability together; None for ever, 0: one look.
+
+        Raises:
+            As :meth:`send` and :meth:`wait_stable`. The error's ``sequence_number`` is the message's number
+                if it was published: sent again, there would be two of it. None: nothing was published.
+            StabilityTimeout: it was published, and the time is over (``wait_stable(error.sequence_number)``
+                waits longer), or it was reclaimed by force.
+        """
+        session = self._session
+        direct = session.direct
+        if self.context.callback_raised:
+            self.context.raise_callback_error()
+        if (
+            type(data) is bytes
+            and direct is not None
+            and len(data) <= self._one_fragment
+            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
+        ):
+            sqn = _send(direct, data, len(data))
+            if sqn >= 0:
+                settlement, board = session.settlement, session.board
+                if settlement is not None and board is not None:
+                    tally = settlement.tally
+                    if tally is not None and _soon(tally, board.handle, sqn, sqn) == 1:
+                        return sqn
+                self._wait_published(sqn, sqn, deadline_of(timeout))
+                return sqn
+        deadline = deadline_of(timeout)
+        first, sqn = self._publisher.send_fragments(data, None, None, timeout)
+        self._wait_published(first, sqn, deadline)
+        return sqn
+
+    def _wait_published(self, first: int, sqn: int, deadline: int | None) -> None:
+        """Whatever ends the wait says that the message is out."""
+        try:
+            self._wait_stable(first, sqn, deadline)
+        except BaseException as error:
+            error.sequence_number = sqn  # type: ignore[attr-defined]
+            if isinstance(error, Error):
+                error.args = (f"the message was published as number {sqn}: {error.args[0]}",)
+                error.retriable = False
+                if isinstance(error, StabilityTimeout) and not error.reclaimed:
+                    error.hint = f"wait_stable({sqn}) waits longer; sent again, there would be two of it"
+            raise
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also
