@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "OfProcess", "Path", "asyncio", "fcntl", "futures", "os", "posix_ipc", "queue", "resource", "secrets", "select", "selectors",
+    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "resource", "secrets", "select", "selectors",
     "shutil", "socket", "threading", "time",
 ]  # fmt: skip
 
