@@ -29,7 +29,7 @@ import posix_ipc
 from .core import lib
 
 if TYPE_CHECKING:
-    import asyncio
+    import asyncio as asyncio
     from collections.abc import Callable
 
 __all__ = [

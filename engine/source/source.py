@@ -128,7 +128,8 @@ class Source(AsyncWith):
         """Publishes one message per row and returns the first and last sequence number.
 
         Args:
-            rows: (n, width) uint8 array with contiguous rows, or a pyarrow Binary or LargeBinary array.
+            rows: a list or tuple of bytes-like objects, each a message; an (n, width) uint8 array with
+                contiguous rows; or a pyarrow Binary or LargeBinary array.
             client_data: as in :meth:`send`, for every message.
             timeout: seconds to wait for room, over the whole call.
 
@@ -136,6 +137,7 @@ class Source(AsyncWith):
             As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were
                 published.
             UsageError: another shape or dtype, or no rows.
+            TypeError, BufferError: something in the list is not bytes-like, or not contiguous.
         """
         return self._publisher.send_batch(rows, client_data, timeout)
 
