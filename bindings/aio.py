@@ -67,7 +67,8 @@ class Awaiting(Driver, AsyncWith):
 
         check_timeout(timeout)
         self._check_task()
-        await self.pace.keep()
+        if self.pace.due():
+            await self.pace.turn()
         deadline = asyncio.timeout(timeout)
         try:
             async with deadline:
@@ -232,7 +233,8 @@ class AwaitedBatches:
         if batch is not None:
             batch.release()
         del batch  # or its array would never be free for use again
-        await self._pace.keep()
+        if self._pace.due():
+            await self._pace.turn()
         while not receiver.closed:
             try:
                 self._batch = receiver.receive_batch(self._max_messages, timeout=0)

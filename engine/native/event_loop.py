@@ -56,14 +56,17 @@ class Pace:
         self._most, self._clock = most, clock
         self._count, self._since_ns = most, 0
 
-    async def keep(self) -> None:
-        """Before each step. A task that is cancelled here has nothing in hand."""
+    def due(self) -> bool:
+        """Before each step: :meth:`turn` comes first."""
         self._count += 1
-        if self._count > self._most or self._clock() - self._since_ns >= SLICE_NS:
-            from .runtime import asyncio
+        return self._count > self._most or self._clock() - self._since_ns >= SLICE_NS
 
-            await asyncio.sleep(0)
-            self.waited()
+    async def turn(self) -> None:
+        """Gives the event loop its turn. A task that is cancelled here has nothing in hand."""
+        from .runtime import asyncio
+
+        await asyncio.sleep(0)
+        self.waited()
 
     def waited(self) -> None:
         """The event loop has had its turn."""

@@ -168,7 +168,8 @@ class Source(AsyncWith):
         A task that finds room each time gives the event loop a turn after 1,024 messages, or 1 ms.
         """
         session, deadline = self._session, deadline_of(timeout)
-        await self._pace.keep()
+        if self._pace.due():
+            await self._pace.turn()
         began_ns = 0
         while True:
             moment = session.awaiting.moment()
