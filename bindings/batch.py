@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from .engine.errors import EvictedError, ForkedHandleError, UsageError
@@ -74,8 +75,62 @@ class Batch:
         self._check_owner()
         return self._view.memory
 
+    def payloads(self) -> list[memoryview]:
+        """The payload of each message: views, or copies of those that have several fragments."""
+        self._check()
+        frames, memory = self.frames, memoryview(self.memory)
+        starts = frames["offset"].tolist()
+        ends = (frames["offset"] + frames["length"]).tolist()
+        found = [memory[start:end] for start, end in zip(starts, ends, strict=True)]
+        for index in (frames["fragments"] > 1).nonzero()[0].tolist():
+            found[index] = memoryview(self._view.gather(index))
+        return found
+
+    def as_records(self, dtype: Any) -> Any:
+        """The payloads as an array of shape (n,), read-only: ``batch.as_records("<f8")``.
+
+        A view, valid as ``frames`` is. Where messages do not lie at one distance from each other (several
+        fragments, something between them), it is a copy, checked as :meth:`to_arrow` does.
+
+        Raises:
+            UsageError: a message is longer or shorter than a record; or a dtype of no bytes, with Python
+                objects, or with a shape of its own (give it a field: ``[("values", "<f8", 3)]``).
+            EvictedError: the memory was overwritten while it was copied; nothing was consumed.
+        """
+        import numpy as np
+
+        self._check()
+        record = np.dtype(dtype)
+        if record.hasobject or not record.itemsize or record.subdtype is not None:
+            raise UsageError(
+                f"records of dtype {printable(str(record))}",
+                hint='a dtype of some bytes without objects; one with a shape as a field: [("values", "<f8", 3)]',
+            )
+        frames, size = self.frames, record.itemsize
+        other = (frames["length"] != size).nonzero()[0]
+        if other.size:
+            frame = frames[int(other[0])]
+            raise UsageError(
+                f"message {int(frame['sequence_number'])} has {int(frame['length'])} bytes, and a record of this dtype {size}",
+                hint="payloads() for messages of several lengths",
+            )
+        starts = frames["offset"].astype(np.int64)
+        strides = np.diff(starts)
+        stride = int(strides[0]) if strides.size else size
+        if stride >= size and bool((strides == stride).all()) and bool((frames["fragments"] == 1).all()):
+            return np.ndarray(len(self), record, self.memory, int(starts[0]), (stride,))
+        data = np.empty(len(self) * size, np.uint8)
+        self._view.gather_all(data)
+        if not self._view.intact():
+            raise self._evicted()
+        data.flags.writeable = False
+        return data.view(record)
+
     def payload(self, index: int) -> memoryview:
-        """Payload of message ``index``: a view, or a copy when it has several fragments."""
+        """Payload of message ``index``: a view, or a copy when it has several fragments.
+
+        The slow way, for one of them: :meth:`payloads` gives all.
+        """
         self._check()
         frame = self.frames[index]
         if frame["fragments"] > 1:
@@ -147,6 +202,11 @@ class Batch:
         else:
             self._receiver.batch_evicted(self._controller, self._ack_slot)
             raise self._evicted()
+
+    def done(self) -> None:
+        """An iteration was left at it, and the program asks for more: consumed, or delivered again."""
+        with contextlib.suppress(EvictedError):
+            self.release()
 
     def _evicted(self) -> EvictedError:
         return EvictedError(

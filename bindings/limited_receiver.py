@@ -64,7 +64,7 @@ class LimitedReceiver(Receiver):
         """No ring is waited at that may not be read."""
         return super()._alone() if self._room() else None
 
-    def _live(self) -> Iterable[Message]:
+    def live(self) -> Iterable[Message]:
         """No short cut: each message is counted."""
         return ()
 

@@ -6,19 +6,19 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .aio import AwaitedMessages
+from .aio import Awaiting
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.errors import ClosedError, UsageError
 from .engine.log.columns import FRAME_MIN
-from .engine.native.runtime import os, time
+from .engine.native.event_loop import Pace
+from .engine.native.runtime import time
 from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
 from .engine.printable import printable
-from .engine.receiver.receiver import Receiver as Driver
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .engine.client.context import Context
     from .engine.log.columns import Entries
@@ -40,7 +40,7 @@ BATCH_MAX = BATCH_BYTES // FRAME_MIN
 """More messages than that do not fit in there."""
 
 
-class Receiver(Driver):
+class Receiver(Awaiting):
     """The messages of one topic, or of all topics that a pattern matches. Made by ``Context.receiver``."""
 
     def __init__(
@@ -51,13 +51,11 @@ class Receiver(Driver):
         self.pool = MessagePool(self)
         self.entries = EntriesPool()
         self._on_message = on_message
+        self.pace = Pace()
         self._turn_of = 0
-        self._eventfd = -1
-        self._awaited = False
-        self._task_waits = False  # in receive_async: it needs the eventfd, and is the only one
         self.iterated = None
         self._evicted: deque[tuple[DeliveryController, int]] = deque()
-        self._in_hand: deque[Message] = deque()
+        self._in_hand: deque[Message | Batch] = deque()
         """Of iterations that were left; ``left`` says that there is something."""
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
@@ -86,6 +84,8 @@ class Receiver(Driver):
                 message = self._wait_receive(timeout)
             return message
         finally:
+            if self._eventfd >= 0:
+                self.looked()  # while no close() may close the eventfd
             self.receiving = False
 
     def _enter(self) -> None:
@@ -125,7 +125,7 @@ class Receiver(Driver):
             message.settle()
             self.iterated = None
 
-    def leave(self, message: Message) -> None:
+    def leave(self, message: Message | Batch) -> None:
         """An iteration was left (break, exception, dropped iterator) while this message was its current one.
 
         The next request, of any form, consumes it, as the iteration would have done. Any thread.
@@ -252,7 +252,7 @@ class Receiver(Driver):
         its form. To have it again after a restart, ask for nothing more, or ``retain`` it.
         """
         while True:
-            yield from self._live()
+            yield from self.live()
             message = self.receive(timeout=WAIT_S)
             if message is not None:
                 try:
@@ -263,7 +263,7 @@ class Receiver(Driver):
                 message.done()
             del message  # or it would never be free for use again
 
-    def _live(self) -> Iterable[Message]:
+    def live(self) -> Iterable[Message]:
         """As :meth:`__iter__`, while one ring serves: the loop is in C (csrc/python/flow.c)."""
         controller = self._alone()
         if controller is None or self.context.sequential or self._on_message is not None or self.immediate:
@@ -301,6 +301,8 @@ class Receiver(Driver):
                     self._wait_any(limit)
             return batch
         finally:
+            if self._eventfd >= 0:
+                self.looked()  # while no close() may close the eventfd
             self.receiving = False
 
     def _try_batch(self, maximum: int) -> Batch | None:
@@ -359,9 +361,9 @@ class Receiver(Driver):
     # Callback -----------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
-        """Callback form: the context's thread. Signals the eventfd of the asyncio form."""
+        """Callback form: the context's thread. Wakes who awaits messages in another form."""
         if self._on_message is None:
-            if self._awaited and self.worth_a_look():
+            if self.awaited() and self.worth_a_look():
                 self.wake()
             return 0
         count = 0
@@ -386,61 +388,7 @@ class Receiver(Driver):
 
     def wants_messages(self) -> bool:
         """The context's thread must wake for messages."""
-        return self._on_message is not None or self._awaited
-
-    # asyncio ------------------------------------------------------------------------------------------------
-
-    def fileno(self) -> int:
-        """An eventfd that becomes readable when a message may be there. Read it (8 bytes) before you look."""
-        if self.closed:
-            raise ClosedError("receiver")
-        if self._eventfd < 0:
-            self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._awaited = True
-            self.context.wake()
-        return self._eventfd
-
-    def wake(self) -> None:
-        """Driver: something to look at."""
-        if self._eventfd >= 0:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_write(self._eventfd, 1)
-
-    async def receive_async(self, timeout: float | None = None) -> Message | None:
-        """As :meth:`receive`; cancelling it loses no message. One task at a time."""
-        import asyncio
-
-        check_timeout(timeout)
-        loop = asyncio.get_running_loop()
-        fd = self.fileno()
-        if self._task_waits:
-            raise UsageError("another task is receiving from this receiver", hint="one task at a time")
-        self._task_waits = True
-        ready = asyncio.Event()
-        loop.add_reader(fd, ready.set)
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    ready.clear()
-                    with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(fd)
-                    message = self.receive(timeout=0)
-                    if message is not None:
-                        return message
-                    self._awaited = True
-                    self.context.wake()
-                    await ready.wait()
-        except TimeoutError:
-            return None
-        finally:
-            loop.remove_reader(fd)
-            self._task_waits = False
-            if self.closed:
-                self._close_eventfd()
-
-    def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages for ever, as :meth:`__iter__`. A wait for one may be cancelled; the iterator goes on."""
-        return AwaitedMessages(self)
+        return self._on_message is not None or self.awaited()
 
     # The end ------------------------------------------------------------------------------------------------
 
@@ -473,16 +421,8 @@ class Receiver(Driver):
 
     def _close(self, timeout: float | None) -> None:
         with contextlib.ExitStack() as stack:
-            stack.callback(self._close_eventfd)  # also where somebody interrupts that
+            stack.callback(self.close_eventfd)  # also where somebody interrupts that
             super().close(timeout)
-
-    def _close_eventfd(self) -> None:
-        """A task that waits sees nothing of an eventfd that is closed: it is woken, and closes it itself."""
-        with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody else meanwhile
-            self.wake()
-            if self.closed and self._eventfd >= 0 and not self._task_waits:
-                eventfd, self._eventfd = self._eventfd, -1  # first: who closes again must not meet another one's
-                os.close(eventfd)
 
     def __enter__(self) -> Self:
         return self

@@ -33,6 +33,7 @@ HEADERS = (
     "board/bell",
     "stream/stream",
     "board/wait",
+    "board/tally",
     "base/crc32c",
     "base/sync",
     "log/log",
@@ -66,6 +67,7 @@ KEEP_THE_GIL = {
     "take": "",
     "board": "ack line_at",
     "bell": "read",
+    "tally": "soon end",
     "process": "token forked",
 }
 """hf_<key>_<word> (or hf_<key>): calls that never wait keep it (docs/design.md 25). It costs as much as they

@@ -48,7 +48,7 @@ class Error(Exception):
     """Root of all holdfast errors.
 
     `send_batch` leaves `first_sequence_number` and `sent` (rows published before the failure) on the error it
-    raises.
+    raises; `send_stable` leaves `sequence_number`, of the message if it was published.
     """
 
     code: str = "HF_ERROR"
@@ -57,6 +57,7 @@ class Error(Exception):
     exit_code: int = 1
     first_sequence_number: int | None = None
     sent: int | None = None
+    sequence_number: int | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
         super().__init__(printable(message))

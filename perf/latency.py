@@ -107,6 +107,36 @@ def _stable(source: hf.Source, trips: int) -> Reading:
     return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=trips, flight=len(PAYLOAD))
 
 
+def _in_one_call(source: hf.Source, trips: int) -> Reading:
+    """The same in one call."""
+    send_stable = source.send_stable
+    taken = np.empty(trips, dtype=np.int64)
+    for i in range(trips):
+        before = time.perf_counter_ns()
+        send_stable(PAYLOAD, TIMEOUT_S)
+        taken[i] = time.perf_counter_ns() - before
+    return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=trips, flight=len(PAYLOAD))
+
+
+def _by_hand(source: hf.Source, trips: int) -> Reading:
+    """The probe: send, and spin on the store's line in plain Python. Raises TimeoutError."""
+    settlement, send = source._session.settlement, source.send
+    assert settlement is not None
+    line = settlement._watched[0].at
+    taken = np.empty(trips, dtype=np.int64)
+    end_ns = time.perf_counter_ns() + int(TIMEOUT_S * 1e9)
+    for i in range(trips):
+        before = time.perf_counter_ns()
+        number = send(PAYLOAD)
+        while line.ack <= number:
+            pass
+        taken[i] = time.perf_counter_ns() - before
+        if before > end_ns:
+            raise TimeoutError(f"{i} of {trips} messages were stable after {TIMEOUT_S} s")
+    source.wait_stable(timeout=TIMEOUT_S)  # which settles them
+    return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=trips, flight=len(PAYLOAD))
+
+
 def _alone(bench: Bench) -> Iterator[Series]:
     """Two processes and two rings, nothing else that wants a core."""
     with ExitStack() as stack:
@@ -142,9 +172,21 @@ def _with_stores(bench: Bench) -> Iterator[Series]:
                 "Python send → stable(memory), store on the other core, default wait strategy",
                 lambda: _stable(in_memory, STABLE_TRIPS[MEMORY]),
             ),
+            "py-one-call-memory": (
+                "Python send_stable, in one call, memory store on the other core, default wait strategy",
+                lambda: _in_one_call(in_memory, STABLE_TRIPS[MEMORY]),
+            ),
+            "py-stable-by-hand": (
+                "Python send + a loop over the store's acknowledgement, memory store on the other core",
+                lambda: _by_hand(in_memory, STABLE_TRIPS[MEMORY]),
+            ),
             "py-stable-disk": (
                 "Python send → stable(disk), store on the other core, default wait strategy",
                 lambda: _stable(on_disk, STABLE_TRIPS[DISK]),
+            ),
+            "py-one-call-disk": (
+                "Python send_stable, in one call, disk store on the other core, default wait strategy",
+                lambda: _in_one_call(on_disk, STABLE_TRIPS[DISK]),
             ),
         }
         yield from bench.interleave(measures)

@@ -11,6 +11,8 @@ typedef int64_t soon_function(void *reader, struct hf_entry *entry, uint8_t *to,
 typedef int64_t wait_function(void *reader, struct hf_entry *entry, uint8_t *to, uint64_t capacity, int strategy,
                               int64_t timeout_ns);
 
+PyTypeObject *hf_flow_type;
+
 struct flow {
     PyObject_HEAD
     struct gate *receiver;
@@ -256,7 +258,7 @@ static int enter(struct flow *f)
 }
 
 /* 1: a message is in `s`; 0: none yet; -1: an exception; another negative number: the ring does not serve it. */
-static int64_t look(struct flow *f, struct slot *s)
+static int64_t look(struct flow *f, struct slot *s, int waits)
 {
     if (enter(f) < 0) {
         return -1;
@@ -264,18 +266,21 @@ static int64_t look(struct flow *f, struct slot *s)
     int64_t status = 0;
     struct block *block = s->block;
     Py_INCREF(OBJECT(block)); /* C writes to it without the GIL */
-    if (f->flows) {
-        status = f->soon(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, f->within_ns);
+    if (f->flows || !waits) {
+        int64_t within_ns = f->flows ? f->within_ns : 0;
+        status = f->soon(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, within_ns);
     }
     if (status == 0) {
         f->flows = 0;
+    }
+    if (status == 0 && waits) {
         Py_BEGIN_ALLOW_THREADS
         status = f->wait(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, f->strategy, f->look_ns);
         Py_END_ALLOW_THREADS
     }
     Py_DECREF(OBJECT(block));
     f->receiver->receiving = 0;
-    if (status == 0 && PyErr_CheckSignals() < 0) {
+    if (status == 0 && waits && PyErr_CheckSignals() < 0) {
         return -1;
     }
     return status == -1 ? HF_USAGE : status;
@@ -367,7 +372,9 @@ static int consume_left(struct flow *f)
     return done == NULL ? -1 : 1;
 }
 
-static PyObject *flow_next(struct flow *f)
+/* What the program was given last is consumed; so are messages of loops within this one that were left. -1: an exception; 0: the
+ * loop has ended; 1. */
+int hf_flow_consume(struct flow *f)
 {
     int status = f->pool == NULL ? 0 : 1;
     if (status == 1 && f->current != NULL) {
@@ -376,32 +383,51 @@ static PyObject *flow_next(struct flow *f)
     if (status == 1 && f->receiver->left) {
         status = consume_left(f);
     }
+    return status;
+}
+
+/* The next message into `message`; see enum hf_flow_found. */
+int hf_flow_step(struct flow *f, int waits, PyObject **message)
+{
+    int status = hf_flow_consume(f);
+    *message = NULL;
     while (status == 1 && (status = goes_on(f)) == 1) {
         struct slot *s = fresh(f);
         if (s == NULL) {
-            return NULL;
+            return -1;
         }
-        int64_t found = look_at_window(f) < 0 ? -1 : look(f, s);
+        int64_t found = look_at_window(f) < 0 ? -1 : look(f, s, waits);
         while (found == HF_SMALL) {
             PyObject *grown = PyObject_CallMethod(OBJECT(s), "grow", NULL);
-            found = grown == NULL || look_at_window(f) < 0 ? -1 : look(f, s);
+            found = grown == NULL || look_at_window(f) < 0 ? -1 : look(f, s, waits);
             Py_XDECREF(grown);
         }
         if (found == 1) {
             f->flows = 1;
-            return arrived(f, s);
+            *message = arrived(f, s);
+            return *message == NULL ? -1 : HF_FLOW_MESSAGE;
         }
         status = found == -1 ? -1 : found == 0 ? worth_waiting(f) : 0;
         if (status < 0) {
             Py_DECREF(OBJECT(s));
         } else if (give_back(f, s) < 0) {
-            return NULL;
+            return -1;
+        }
+        if (status == 1 && !waits) {
+            return HF_FLOW_NOTHING;
         }
     }
     if (status == 0 && give_all_back(f) == 0) {
         Py_CLEAR(f->pool);
     }
-    return NULL;
+    return PyErr_Occurred() ? -1 : HF_FLOW_OVER;
+}
+
+static PyObject *flow_next(struct flow *f)
+{
+    PyObject *message;
+    hf_flow_step(f, 1, &message);
+    return message;
 }
 
 static PyType_Slot flow_slots[] = {{Py_tp_new, flow_new},
@@ -414,10 +440,8 @@ static PyType_Slot flow_slots[] = {{Py_tp_new, flow_new},
 static PyType_Spec flow_spec = {"holdfast._receive.Flow", sizeof(struct flow), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, flow_slots};
 
-int hf_flow_type(PyObject *module)
+int hf_flow_types(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&flow_spec);
-    int status = type == NULL ? -1 : PyModule_AddObjectRef(module, "Flow", type);
-    Py_XDECREF(type);
-    return status;
+    hf_flow_type = (PyTypeObject *)PyType_FromSpec(&flow_spec);
+    return hf_flow_type == NULL ? -1 : PyModule_AddObjectRef(module, "Flow", OBJECT(hf_flow_type));
 }

@@ -6,7 +6,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_receive", NULL,
 PyMODINIT_FUNC PyInit__receive(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && (hf_slot_types(module) < 0 || hf_flow_type(module) < 0)) {
+    if (module != NULL && (hf_slot_types(module) < 0 || hf_flow_types(module) < 0 || hf_await_type(module) < 0)) {
         Py_CLEAR(module);
     }
     return module;

@@ -69,6 +69,16 @@ extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_typ
 
 int hf_no_keywords(PyObject *keywords); /* 0: there are some, and a TypeError */
 int hf_slot_types(PyObject *module);
-int hf_flow_type(PyObject *module);
+int hf_flow_types(PyObject *module);
+int hf_await_type(PyObject *module);
+struct flow; /* flow.c: the loop of `for message in receiver` */
+extern PyTypeObject *hf_flow_type;
+enum hf_flow_found {
+    HF_FLOW_OVER,    /* something else must be looked at: the loop has ended */
+    HF_FLOW_MESSAGE, /* the caller's from now on */
+    HF_FLOW_NOTHING  /* there is none now; only where it does not wait */
+};
+int hf_flow_step(struct flow *f, int waits, PyObject **message); /* enum hf_flow_found; -1: an exception */
+int hf_flow_consume(struct flow *f);
 int hf_slot_untie(struct slot *s); /* ends what `data` gave; 1: a view of the memory is still out, -1: an exception */
 #endif

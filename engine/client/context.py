@@ -31,6 +31,7 @@ from ..memory.domain import Domain, check_topic
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
+from ..native.event_loop import AsyncWith
 from ..native.limits import named
 from ..native.runtime import os, threading, time
 from ..native.waiting import check_timeout
@@ -72,7 +73,7 @@ class ContextStats:
     """Name of each store that was seen in the domain -> it is connected now."""
 
 
-class Context:
+class Context(AsyncWith):
     """See bindings/README.md, "Send".
 
     Raises:

@@ -1,16 +1,17 @@
-"""What ``send_batch`` takes: rows of bytes in numpy or Arrow memory, as a function that publishes from some
-row on."""
+"""What ``send_batch`` takes: rows of bytes in numpy or Arrow memory, or a list of messages, as a function
+that publishes from some row on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..native.core import CData, ffi, lib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["BatchInput", "feed_of"]
 
@@ -39,10 +40,12 @@ def feed_of(rows: Any) -> BatchInput:
     """What publishes these rows."""
     if hasattr(rows, "buffers") and hasattr(rows, "type"):
         return _arrow_feed(rows)
+    if isinstance(rows, list | tuple):
+        return _listed_feed(rows)
     shape = getattr(rows, "shape", None)
     if shape is None or len(shape) != 2 or getattr(rows, "dtype", None) != "uint8" or _gaps(rows):
         raise UsageError(
-            "send_batch takes a (n, width) uint8 array with contiguous rows, or a pyarrow Binary array",
+            "send_batch takes a list of bytes, a (n, width) uint8 array with contiguous rows, or a pyarrow Binary array",
             hint="np.ascontiguousarray(records).view(np.uint8).reshape(n, -1)",
         )
     count, width = shape
@@ -80,3 +83,32 @@ def _arrow_feed(array: Any) -> BatchInput:
 
     ends = ffi.cast("const int64_t *" if wide else "const int32_t *", offsets.address) + array.offset
     return BatchInput(feed, len(array), lambda row: int(ends[row + 1] - ends[row]), False, array)
+
+
+def _listed_feed(messages: Sequence[Any]) -> BatchInput:
+    """Joined once, then as an Arrow array: one call into C publishes thousands."""
+    sizes = [_size(index, message) for index, message in enumerate(messages)]
+    data = b"".join(messages)
+    ends = ffi.new("int64_t[]", [0, *accumulate(sizes)])
+    base, at = ffi.from_buffer("uint8_t[]", data), ffi.cast("const uint8_t *", ends)
+
+    def feed(handle: CData, sent: int) -> int:
+        return int(lib.hf_source_send_binary(handle, base, at, True, sent, min(len(sizes) - sent, PIECE_ROWS)))
+
+    return BatchInput(feed, len(sizes), sizes.__getitem__, False, (data, ends, base))
+
+
+def _size(index: int, message: Any) -> int:
+    """Of one message in bytes. Raises TypeError, BufferError."""
+    if message.__class__ is bytes:
+        return len(message)
+    if isinstance(message, str):
+        raise TypeError(f"message {index} of send_batch is text: text.encode() gives the bytes of a str")
+    try:
+        view = memoryview(message)
+    except TypeError:
+        kind = type(message).__name__
+        raise TypeError(f"message {index} of send_batch is of type {kind}: a message is bytes-like") from None
+    if not view.c_contiguous:
+        raise BufferError(f"message {index} of send_batch is not contiguous in memory: bytes(message) makes it so")
+    return view.nbytes

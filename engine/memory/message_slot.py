@@ -6,10 +6,10 @@ ITERATED stands instead of a slot of the ack window: this is the current message
 
 from __future__ import annotations
 
-from ..native.core import ITERATED, Block, CData, Gate, ffi
+from ..native.core import ITERATED, Awaited, Block, CData, Gate, ffi
 from ..native.core import Slot as Cells
 
-__all__ = ["ITERATED", "Slot"]
+__all__ = ["ITERATED", "Awaited", "Slot"]
 
 SMALL = 8192
 """Bytes of a new slot's buffer: messages below it are always copied (docs/design.md 26)."""

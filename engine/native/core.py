@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..._receive import ITERATED, Block, Counts, Flow, Gate, Passed, Served, Slot
+from ..._receive import ITERATED, Awaited, Block, Counts, Flow, Gate, Passed, Served, Slot
 
-__all__ = ["ITERATED", "Block", "CData", "Counts", "Flow", "Gate", "Passed", "Served", "Slot", "ffi", "lib"]
+__all__ = ["ITERATED", "Awaited", "Block", "CData", "Counts", "Flow", "Gate", "Passed", "Served", "Slot", "ffi", "lib"]
 
 if TYPE_CHECKING:
     from ..._core import CData, ffi, lib

@@ -29,14 +29,24 @@ import posix_ipc
 from .core import lib
 
 if TYPE_CHECKING:
+    import asyncio as asyncio
     from collections.abc import Callable
 
 __all__ = [
-    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "resource", "secrets", "select", "selectors", "shutil",
-    "socket", "threading", "time",
+    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "resource", "secrets", "select", "selectors",
+    "shutil", "socket", "threading", "time",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
+
+
+def __getattr__(name: str) -> object:
+    """asyncio, for who awaits: its import takes as long as the engine's."""
+    if name != "asyncio":
+        raise AttributeError(name)
+    import asyncio
+
+    return asyncio
 
 
 class OfProcess(Generic[_T]):

@@ -13,7 +13,7 @@ quorum does not shrink with the stores that happen to answer. Source: docs/seman
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from .intervals import Interval, Spans, first_missing, lacking
 
@@ -24,6 +24,7 @@ __all__ = [
     "INTERGROUP",
     "INTRAGROUP",
     "NO_GROUPS",
+    "Agreement",
     "Consensus",
     "Groups",
     "Intergroup",
@@ -171,6 +172,14 @@ NO_GROUPS = Groups((), ())
 """Of a source that streams."""
 
 
+class Agreement(NamedTuple):
+    """What makes a number stable: `needed` of `groups` have it. A group has it if all of its rules hold: this
+    many, of these stores, have it."""
+
+    needed: int
+    groups: list[list[tuple[int, list[int]]]]
+
+
 class _Group:
     """A group as one member of the question over groups: it has what all of its `rules` (how many, of whom)
     say."""
@@ -208,8 +217,8 @@ class StoreSpans:
         self.stores = [Spans() for _ in range(groups.stores)]
         self.seated: set[int] = set()
         self.active: set[int] = set()
+        self.agreement = Agreement(1, [])
         self._by_number: dict[int, _Group] = {}
-        self._needed = 1
         self._members: list[_Group] = []
         seats = groups.first_seats()
         self.seat(seats, seats)
@@ -218,31 +227,36 @@ class StoreSpans:
         """Take in who has a seat now, and who of them is registered."""
         groups = self.groups
         self.seated, self.active = set(seated), set(active) & set(seated)
-        self._by_number = {number: self._group(number) for number in groups.numbers}
+        rules = {number: self._rules(number) for number in groups.numbers}
+        self._by_number = {
+            number: _Group([(n, [self.stores[i] for i in of]) for n, of in rules[number]]) for number in rules
+        }
         deciding = groups.quorate(self.active) if groups.intergroup == "all-active" else groups.numbers
         self._members = [self._by_number[number] for number in deciding]
-        self._needed = max(len(deciding), 1)  # no group is active: nothing becomes stable
+        needed = max(len(deciding), 1)  # no group is active: nothing becomes stable
         if groups.intergroup == "any":
-            self._needed = 1
+            needed = 1
         elif groups.intergroup == "majority":
-            self._needed = len(deciding) // 2 + 1
+            needed = len(deciding) // 2 + 1
+        self.agreement = Agreement(needed, [rules[number] for number in deciding])
 
-    def _group(self, number: int) -> _Group:
+    def _rules(self, number: int) -> list[tuple[int, list[int]]]:
+        """This many, of these stores, have a number: all of it has to hold for the group to have it."""
         members = [store for store in self.groups.members(number) if store in self.seated]
-        rules = [(self.groups.needed(number), [self.stores[store] for store in members])]
-        active = [self.stores[store] for store in members if store in self.active]
+        rules = [(self.groups.needed(number), members)]
+        active = [store for store in members if store in self.active]
         if self.groups.intragroup == "all-active" and active:
             rules.append((len(active), active))
-        return _Group(rules)
+        return rules
 
     def first_unstable(self, floor: int) -> int:
         """Return the first number from `floor` on that is not stable. What lies below `floor` stays what it
         was."""
-        return first_missing(floor, self._needed, self._members)
+        return first_missing(floor, self.agreement.needed, self._members)
 
     def unstable(self, low: int, high: int) -> list[Interval]:
         """Return what of [low, high) is not stable."""
-        return lacking(low, high, self._needed, self._members)
+        return lacking(low, high, self.agreement.needed, self._members)
 
     def in_group(self, store: int, low: int, high: int, floor: int) -> Spans:
         """Return what of [low, high) is stable in this store's group: from `floor` on in order, as it becomes

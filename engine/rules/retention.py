@@ -270,6 +270,14 @@ class Retention:
             return False
         return number in self._marked or number in self._left or self.holdings.first_unstable(number) > number
 
+    def first_open(self, first: int, last: int) -> int | None:
+        """Return the first number of these that is not stable (`is_stable`), None if all are."""
+        open_ = [
+            *self.unproven.parts(first, min(last + 1, self.stable)),
+            *self._unstable(max(first, self.stable), last + 1),
+        ]
+        return open_[0][0] if open_ else None
+
     @property
     def stable_below(self) -> int:
         """The number behind the highest one below `stable` that really is."""

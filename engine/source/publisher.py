@@ -132,8 +132,17 @@ class Publisher:
         self._skipped: list[events.Skipped] = []
         """What was told of it last."""
 
-    def send(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
-        """As :meth:`Source.send`."""
+    def send(
+        self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None, *, awaits: bool = False
+    ) -> int:
+        """As :meth:`Source.send`. ``awaits``: who gets WouldBlockError waits by itself, and needs no
+        Wakeup."""
+        return self.send_fragments(data, client_data, sequence_info, timeout, awaits=awaits)[1]
+
+    def send_fragments(
+        self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None, *, awaits: bool = False
+    ) -> tuple[int, int]:
+        """As :meth:`send`. The numbers of the first and the last fragment."""
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
         if isinstance(data, list | tuple):
@@ -154,10 +163,10 @@ class Publisher:
                     settlement.retention.sent(sqn - pieces + 1, sqn, client_data)
                 return sqn
 
-        sqn = self._until_room(attempt, size, timeout)
+        sqn = self._until_room(attempt, size, timeout, awaits=awaits)
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
             self.session.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
-        return sqn
+        return sqn - pieces + 1, sqn
 
     def _joined(self, parts: Sequence[Any]) -> bytes:
         """One message of several parts. Its size is checked first: what can never be sent is not copied,
@@ -267,7 +276,7 @@ class Publisher:
 
     # Waiting for room ---------------------------------------------------------------------------------------
 
-    def _until_room(self, attempt: Callable[[], int], size: int, timeout: float | None) -> int:
+    def _until_room(self, attempt: Callable[[], int], size: int, timeout: float | None, *, awaits: bool = False) -> int:
         """Runs ``attempt`` until it returns a number, policy says no, or the time is over."""
         deadline = deadline_of(timeout)
         started = 0
@@ -297,7 +306,7 @@ class Publisher:
                 check(status, what=f"source {self.topic}", size=size, limit=self._largest(), option="ring_size")
             left = left_of(deadline)
             if left is not None and left <= 0:
-                self._refused(status, size)
+                self._refused(status, size, awaits=awaits)
             started = started or time.monotonic_ns()
             self._look_at_skipped()
             self.wait_for_board(glance, moves, left)
@@ -338,10 +347,10 @@ class Publisher:
             self.context.wake()
         return made
 
-    def _refused(self, status: int, size: int) -> None:
+    def _refused(self, status: int, size: int, *, awaits: bool = False) -> None:
         """Raises WouldBlockError; a Wakeup will follow."""
         assert self.session.settlement is not None
-        if self.session.on_event is not None:
+        if self.session.on_event is not None and not awaits:
             self.session.settlement.refuse(status, self._pieces(size), size, self._frames(size))
             self.context.wake()
         skipped = self._look_at_skipped()
@@ -394,6 +403,25 @@ class Publisher:
         rung = lib.hf_bell_read(bells.handle, bells.index)
         if self.moves() == moves:
             lib.hf_board_wait(self.session.board.handle, bells.handle, bells.index, glance, rung, self._strategy, limit)
+
+    def stable_soon(self, first: int | None, last: int, left: float | None) -> bool:
+        """Waits with the tally, 50 ms at most. True: all of first to last (None: all up to it) are stable.
+        False says nothing: `Settlement.refresh` decides."""
+        settlement, board, bells = self.session.settlement, self.session.board, self.context.bells
+        tally = settlement.tally if settlement is not None else None
+        if settlement is None or tally is None or board is None or last < 0:
+            return False
+        if first is None:  # what lies below is stable, or was given up
+            first = settlement.retention.stable
+            if first > last or settlement.retention.unproven:
+                return False
+        found = lib.hf_tally_soon(tally, board.handle, first, last)
+        if found == 0 and (left is None or left > 0):
+            limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
+            found = lib.hf_tally_wait(
+                tally, board.handle, bells.handle, bells.index, first, last, self._strategy, limit
+            )
+        return bool(found == 1)
 
     def _check_may_send(self) -> None:
         if self.session.may_send:

@@ -29,6 +29,7 @@ from ..rules import registration as reg
 from ..rules.notification import taken
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
+from .awaiting import Awaiting
 from .opening import Opening
 from .own_names import OwnNames
 from .quorum_news import QuorumNews
@@ -99,6 +100,7 @@ class SourceSession:
         self.untold = False
         """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
+        self.awaiting = Awaiting(self)
 
     @property
     def next_sequence_number(self) -> int:
@@ -172,13 +174,13 @@ class SourceSession:
     def prepare_sleep(self) -> int:
         """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after
         all."""
-        settlement = self.settlement
-        if self.board is None or settlement is None or not self.wants_acks():
+        settlement, awaited = self.settlement, self.awaiting.somebody
+        if self.board is None or settlement is None or not (awaited or self.wants_acks()):
             return FOR_EVER_NS
         nap = lib.hf_board_source_waits(self.board.handle, self.context.bells.index)
-        if settlement.refresh() or settlement.notices.queue:
+        if settlement.refresh() or settlement.notices.queue or self.awaiting.is_due():
             return 0
-        return int(nap) if settlement.in_flight()[0].messages else FOR_EVER_NS
+        return int(nap) if awaited or settlement.in_flight()[0].messages else FOR_EVER_NS
 
     def link_up(self, link: StoreLink) -> None:
         """LinkListener."""
@@ -408,6 +410,7 @@ class SourceSession:
             with self.registered:
                 self.untold = False
                 self.registered.notify_all()
+        self.awaiting.wake()
         return len(queued)
 
     def tell_now(self, event: object) -> None:

@@ -15,6 +15,7 @@ from ..native.runtime import threading, time
 from ..rules.flight import Flight, InFlight, Limits, Refused
 from ..rules.notification import NoticeConfig, Notices, Receiver
 from ..rules.retention import Retention, RetentionConfig
+from .tally import tally_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -115,6 +116,9 @@ class Settlement:
         self._gone: set[int] = set()
         """Stores whose line is another one's now."""
         self._watched: dict[int, _Watched] = {}
+        self.tally: CData | None = None
+        """How C finds what is stable (csrc/board/tally.h). None where each message is to be told of, or
+        confirmed: then `refresh` does."""
         self._receivers: dict[int, tuple[int, int, int]] = {}
         """Line -> (owner, from, ack) of a receiver, as last read."""
         self._views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
@@ -213,13 +217,14 @@ class Settlement:
             self.moves += 1
             lib.hf_source_stable(self._handle, self.retention.stable_below)
 
-    def missing(self, number: int, *, alone: bool) -> tuple[int | None, bool]:
-        """One number that is not stable, of `number` (`alone`) or of all up to it, or None; and whether it
+    def missing(self, first: int | None, number: int) -> tuple[int | None, bool]:
+        """One number that is not stable, of `first` to `number`, or of all up to it, or None; and whether it
         was given up."""
         retention = self.retention
         with self.lock:
-            if alone:
-                return (None if retention.is_stable(number) else number), number in retention.unproven
+            if first is not None:
+                found = retention.first_open(first, number)
+                return found, found is not None and found in retention.unproven
             if retention.unproven:
                 return next(iter(retention.unproven))[0], True
             return (None if number < retention.stable else number), False
@@ -286,6 +291,7 @@ class Settlement:
         """
         with self.lock:
             first = not self._uuids
+            self._end_tally()
             others = [other for other, known in self._uuids.items() if known == uuid and other != store]
             for other in others:
                 del self._uuids[other]
@@ -307,7 +313,9 @@ class Settlement:
     def registered(self, seated: Collection[int], active: Collection[int]) -> None:
         """The stores that have a seat now, and those of them that the source is registered with."""
         with self.lock:
+            self._end_tally()
             self.retention.registered(seated, active)
+            self._make_tally()
             self._check_ns = 0  # what that makes stable is told in the next turn
 
     def beats(self) -> dict[int, Beat]:
@@ -353,6 +361,20 @@ class Settlement:
                 at = lib.hf_board_line_at(self._board.handle, view.index)
                 found[bytes(ffi.buffer(view.line.uuid))] = _Watched(int(view.index), at, int(view.line.owner))
         self._watched = {store: found[uuid] for store, uuid in self._uuids.items() if uuid in found}
+        self._make_tally()
+
+    def _end_tally(self) -> None:
+        """Before what it was made of changes: nobody who waits with it finds anything stable by that."""
+        if self.tally is not None:
+            lib.hf_tally_end(self.tally)
+            self.tally = None
+
+    def _make_tally(self) -> None:
+        holdings = self.retention.holdings
+        self._end_tally()
+        if holdings is not None and not self.notices.records_all and not self._confirming:
+            lines = {store: (line.index, line.owner) for store, line in self._watched.items()}
+            self.tally = tally_of(self._incarnation, holdings.agreement, lines)
 
     def _read_receivers(self) -> list[_Reading]:
         """Those that confirm, on whatever line: a receiver comes without a word."""

@@ -198,10 +198,27 @@ class SmartSource(Source):
         del data, client_data, sequence_info, timeout
         self._refuse("send")
 
+    async def send_async(
+        self,
+        data: Any,
+        *,
+        client_data: object = None,
+        sequence_info: str | None = None,
+        timeout: float | None = None,
+    ) -> NoReturn:
+        """Raises UsageError: a smart source has claim() only."""
+        del data, client_data, sequence_info, timeout
+        self._refuse("send_async")
+
     def send_batch(self, rows: Any, *, client_data: object = None, timeout: float | None = None) -> NoReturn:
         """Raises UsageError: a smart source has claim() only."""
         del rows, client_data, timeout
         self._refuse("send_batch")
+
+    def send_stable(self, data: Any, timeout: float | None = None) -> NoReturn:
+        """Raises UsageError: a smart source has claim() only."""
+        del data, timeout
+        self._refuse("send_stable")
 
     def _refuse(self, call: str) -> NoReturn:
         raise UsageError(f"{call}() of a smart source", hint="write in place: with src.claim(size) as view")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ..control.refusals import refusal_error
-from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
+from ..errors import ClosedError, Error, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
 from ..native.core import CData, ffi, lib
+from ..native.event_loop import AsyncWith, Pace
 from ..native.runtime import time
 from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
 _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
-"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as
+_soon: Callable[[CData, CData, int, int], int] = lib.hf_tally_soon
+"""By global names: an attribute that is called is looked up as a method first, which costs half as much as
 the call."""
 
 STATES = {
@@ -70,7 +72,7 @@ class SourceStats:
     """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
-class Source:
+class Source(AsyncWith):
     """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send".
 
     It has a session, which the context's thread turns, and a publisher.
@@ -80,6 +82,8 @@ class Source:
         self.context, self.topic, self.options = session.context, session.topic, session.options
         self._session = session
         self._publisher = Publisher(session)
+        self._pace = Pace()
+        self._one_fragment = int(self.options.fragment_size)
 
     # Sending ------------------------------------------------------------------------------------------------
 
@@ -124,7 +128,8 @@ class Source:
         """Publishes one message per row and returns the first and last sequence number.
 
         Args:
-            rows: (n, width) uint8 array with contiguous rows, or a pyarrow Binary or LargeBinary array.
+            rows: a list or tuple of bytes-like objects, each a message; an (n, width) uint8 array with
+                contiguous rows; or a pyarrow Binary or LargeBinary array.
             client_data: as in :meth:`send`, for every message.
             timeout: seconds to wait for room, over the whole call.
 
@@ -132,6 +137,7 @@ class Source:
             As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were
                 published.
             UsageError: another shape or dtype, or no rows.
+            TypeError, BufferError: something in the list is not bytes-like, or not contiguous.
         """
         return self._publisher.send_batch(rows, client_data, timeout)
 
@@ -145,6 +151,57 @@ class Source:
     def check_size(self, size: int) -> None:
         """Raises MessageTooLargeError for a message of this many bytes that can never be sent."""
         self._publisher.check_size(size)
+
+    # asyncio ------------------------------------------------------------------------------------------------
+
+    async def send_async(
+        self,
+        data: Any,
+        *,
+        client_data: object = None,
+        sequence_info: str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """As :meth:`send`, but a task waits for room, not its thread. Cancelled while it waits, it has
+        published nothing.
+
+        A task that finds room each time gives the event loop a turn after 1,024 messages, or 1 ms.
+        """
+        session, deadline = self._session, deadline_of(timeout)
+        if self._pace.due():
+            await self._pace.turn()
+        began_ns = 0
+        while True:
+            moment = session.awaiting.moment()
+            try:
+                sqn = self._send_now(data, client_data, sequence_info)
+            except WouldBlockError:
+                left = left_of(deadline)
+                if left is not None and left <= 0:
+                    raise
+            else:
+                if began_ns:
+                    self._publisher.blocked_ns += time.monotonic_ns() - began_ns
+                return sqn
+            began_ns = began_ns or time.monotonic_ns()
+            await session.awaiting.past(moment, left)
+            self._pace.waited()
+            self.context.raise_callback_error()
+
+    def _send_now(self, data: Any, client_data: object, sequence_info: str | None) -> int:
+        return self._publisher.send(data, client_data, sequence_info, 0, awaits=True)
+
+    async def stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
+        """As :meth:`wait_stable`, but a task waits, not its thread."""
+        session, deadline = self._session, deadline_of(timeout)
+        self.context.raise_callback_error()
+        target = self._sent(sqn)
+        while True:
+            moment, left = session.awaiting.moment(), left_of(deadline)
+            if self._is_stable(sqn, target, left):
+                return
+            await session.awaiting.past(moment, left)
+            self.context.raise_callback_error()
 
     # Stability ----------------------------------------------------------------------------------------------
 
@@ -209,32 +266,101 @@ class Source:
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
-        session = self._session
         deadline = deadline_of(timeout)
         self.context.raise_callback_error()
+        target = self._sent(sqn)
+        self._wait_stable(sqn, target, deadline)
+
+    def _sent(self, sqn: int | None) -> int:
+        """The number to wait for. Raises UsageError."""
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
+        return target
+
+    def _wait_stable(self, first: int | None, target: int, deadline: int | None) -> None:
+        """Until all from ``first`` (None: everything) to ``target`` are stable."""
+        if self._publisher.stable_soon(first, target, left_of(deadline)):
+            return
         while True:
             moves, glance = self._publisher.moves(), self._publisher.glance()
-            session.refresh()
-            if session.settlement is None:
-                return  # nothing was sent
-            missing, reclaimed = session.settlement.missing(target, alone=sqn is not None)
-            if missing is None:
-                return
-            stable = session.settlement.retention.stable_below - 1
-            if reclaimed:
-                raise StabilityTimeout(missing, stable, reclaimed=True)
-            self._publisher.check_not_deregistered()
-            self.context.check_fence()
             left = left_of(deadline)
-            if left is not None and left <= 0:
-                raise StabilityTimeout(target, stable)
-            if session.closed:
-                raise ClosedError(f"source {self.topic}")
+            if self._is_stable(first, target, left):
+                return
             self._publisher.wait_for_board(glance, moves, left)
             self.context.raise_callback_error()
+
+    def _is_stable(self, first: int | None, target: int, left: float | None) -> bool:
+        """As :meth:`_wait_stable` with ``left`` seconds left."""
+        session = self._session
+        session.refresh()
+        if session.settlement is None:
+            return True  # nothing was sent
+        missing, reclaimed = session.settlement.missing(first, target)
+        if missing is None:
+            return True
+        stable = session.settlement.retention.stable_below - 1
+        if reclaimed:
+            raise StabilityTimeout(missing, stable, reclaimed=True)
+        self._publisher.check_not_deregistered()
+        self.context.check_fence()
+        if left is not None and left <= 0:
+            raise StabilityTimeout(target, stable)
+        if session.closed:
+            raise ClosedError(f"source {self.topic}")
+        return False
+
+    def send_stable(self, data: Any, timeout: float | None = None) -> int:
+        """Publishes one message as :meth:`send` does, returns when it is stable, and gives its number::
+
+            number = src.send_stable(b"paid", timeout=1)  # enough stores have it
+
+        Args:
+            data: as in :meth:`send`.
+            timeout: seconds, for room and for stability together; None for ever, 0: one look.
+
+        Raises:
+            As :meth:`send` and :meth:`wait_stable`. The error's ``sequence_number`` is the message's number
+                if it was published: sent again, there would be two of it. None: nothing was published.
+            StabilityTimeout: it was published, and the time is over (``wait_stable(error.sequence_number)``
+                waits longer), or it was reclaimed by force.
+        """
+        session = self._session
+        direct = session.direct
+        if self.context.callback_raised:
+            self.context.raise_callback_error()
+        if (
+            type(data) is bytes
+            and direct is not None
+            and len(data) <= self._one_fragment
+            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
+        ):
+            sqn = _send(direct, data, len(data))
+            if sqn >= 0:
+                settlement, board = session.settlement, session.board
+                if settlement is not None and board is not None:
+                    tally = settlement.tally
+                    if tally is not None and _soon(tally, board.handle, sqn, sqn) == 1:
+                        return sqn
+                self._wait_published(sqn, sqn, deadline_of(timeout))
+                return sqn
+        deadline = deadline_of(timeout)
+        first, sqn = self._publisher.send_fragments(data, None, None, timeout)
+        self._wait_published(first, sqn, deadline)
+        return sqn
+
+    def _wait_published(self, first: int, sqn: int, deadline: int | None) -> None:
+        """Whatever ends the wait says that the message is out."""
+        try:
+            self._wait_stable(first, sqn, deadline)
+        except BaseException as error:
+            error.sequence_number = sqn  # type: ignore[attr-defined]
+            if isinstance(error, Error):
+                error.args = (f"the message was published as number {sqn}: {error.args[0]}",)
+                error.retriable = False
+                if isinstance(error, StabilityTimeout) and not error.reclaimed:
+                    error.hint = f"wait_stable({sqn}) waits longer; sent again, there would be two of it"
+            raise
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also

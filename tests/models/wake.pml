@@ -1,7 +1,7 @@
 /* wake.pml: sleep and wake under TSO, where the source pays no fence: two readers that sleep for the stream, and a
  * source that sleeps for acks.
  *
- * Mirrors: csrc/board/wait.h hf_line_sleeps, hf_board_source_waits and hf_board_wait, csrc/board/board.h hf_board_wake_slow and hf_board_ack,
+ * Mirrors: csrc/board/wait.h hf_line_sleeps, hf_board_source_waits and hf_board_wait, csrc/board/tally.h hf_tally_wait, csrc/board/board.h hf_board_wake_slow and hf_board_ack,
  * hf_bell_read, hf_bell_ring, hf_bell_wait. Without membarrier (hf_stream_header.fenced): -DFENCED, where the waker
  * fences itself and so does the sleeper.
  *

@@ -30,15 +30,15 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "one_store_is_enough": (
         Patch(
             f"{RULES}/quorum.py",
-            "rules = [(self.groups.needed(number), [self.stores",
-            "rules = [(1, [self.stores",
+            "rules = [(self.groups.needed(number), members)]",
+            "rules = [(1, members)]",
         ),
     ),
     "any_group_will_do": (
         Patch(
             f"{RULES}/quorum.py",
-            "            self._needed = len(deciding) // 2 + 1\n",
-            "            self._needed = 1\n",
+            "            needed = len(deciding) // 2 + 1\n",
+            "            needed = 1\n",
         ),
     ),
     "released_before_it_is_confirmed": (

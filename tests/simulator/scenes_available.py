@@ -56,7 +56,8 @@ def without(faults: Faults) -> Generator[int, None, None]:
 
 
 def _goes_on(faults: Faults, while_: str) -> Generator[int, None, None]:
-    """Some messages more are sent, become stable, and are consumed."""
+    """Some messages more are sent, become stable, and are consumed. A receiver that ends is started again: it
+    does where one store refuses, and another one that it cannot do without has not answered in time."""
     machine, judge = faults.machine, faults.machine.judge
     before = set(judge.messages)
 
@@ -64,6 +65,7 @@ def _goes_on(faults: Faults, while_: str) -> Generator[int, None, None]:
         return [mark for mark, message in judge.messages.items() if mark not in before and message.stable]
 
     def received() -> bool:
+        machine.start_receivers()
         new, sessions = fresh(), range(1, faults.shape.receivers + 1)
         return len(new) >= FRESH and all(mark in judge.consumed[each] for each in sessions for mark in new[:FRESH])
 

@@ -93,7 +93,8 @@ def test_the_files_that_one_message_enters_are_the_ones_that_the_readme_lists(
         src.wait_registered(SHORT)
         for _ in range(1000):
             exchange(src, rcv, nobody)
-        src.wait_stable(timeout=SHORT)  # no limit of the flight is near
+        src.wait_stable(timeout=SHORT)
+        assert src.in_flight == (0, 0), "no limit of the flight is near"
         drainer = store.store.drainer
         monkeypatch.setattr(drainer, "_tend", nobody)  # what is done now and then, message or no message
         noted: list[Any] = [entered("drain")]

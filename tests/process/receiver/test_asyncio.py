@@ -59,6 +59,7 @@ def test_a_receiver_is_woken_while_nobody_can_close_its_eventfd(
 
     async def work(rcv: hf.Receiver, _: hf.Source, task: asyncio.Task[object]) -> None:
         lock = rcv.context.turning()
+        rcv.fileno()
 
         def eventfd_write(fd: int, value: int) -> None:
             alone.append(lock._is_owned())  # type: ignore[attr-defined]  # an RLock

@@ -185,11 +185,13 @@ def test_steady_state_allocates_nothing_that_stays(src: hf.SmartSource) -> None:
 # What it refuses --------------------------------------------------------------------------------------------
 
 
-def test_send_and_send_batch_name_claim(src: hf.SmartSource) -> None:
+def test_every_other_way_to_send_names_claim(src: hf.SmartSource) -> None:
     with pytest.raises(hf.UsageError, match=r"send\(\).*claim"):
         src.send(b"data")
     with pytest.raises(hf.UsageError, match=r"send_batch\(\).*claim"):
         src.send_batch([b"data"])
+    with pytest.raises(hf.UsageError, match=r"send_stable\(\).*claim"):
+        src.send_stable(b"data")
     assert src.next_sequence_number == 0
 
 

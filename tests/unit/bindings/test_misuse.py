@@ -94,7 +94,7 @@ WRONG_ROWS = [
     np.zeros((2, 8), np.int32),
     np.zeros((8, 16), np.uint8)[:, ::2],
     np.zeros((8, 16), np.uint8)[::-1],
-    [b"a", b"b"],
+    {b"a", b"b"},
     b"bytes",
 ]
 

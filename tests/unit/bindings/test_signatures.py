@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         (hf.Context.close, "timeout"),
         (hf.Source.wait_registered, "timeout"),
         (hf.Source.send, "data * client_data sequence_info timeout"),
+        (hf.Source.send_stable, "data timeout"),
         (hf.Source.send_batch, "rows * client_data timeout"),
         (hf.Source.claim, "n * client_data timeout"),
         (hf.Source.wait_stable, "sqn timeout"),

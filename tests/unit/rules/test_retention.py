@@ -423,3 +423,23 @@ def test_what_the_stores_have_behind_a_hole_is_stable_when_the_hole_is_released_
     kit.confirm("r", 4, since=2)
     assert kit.settled_released == (4, 4)
     assert kit.retention.in_flight == 0
+
+
+def test_the_first_of_several_that_is_not_stable() -> None:
+    """As `is_stable` says of each: stable in order, behind a hole, by the program's word, or given up."""
+    kit = Kit()
+    kit.send(*[1] * 12)
+    kit.store(0, 2)
+    kit.store(0, 7, since=5)
+    kit.go()
+    assert kit.retention.mark(8)
+    for forced in (False, True):
+        if forced:
+            kit.force(4)
+        stable = [kit.retention.is_stable(number) for number in range(12)]
+        assert stable == [number < 2 or number in {5, 6, 8} for number in range(12)]
+        for first in range(12):
+            for last in range(first, 12):
+                expected = next((number for number in range(first, last + 1) if not stable[number]), None)
+                assert kit.retention.first_open(first, last) == expected
+    assert kit.retention.stable == 4

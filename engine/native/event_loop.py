@@ -1,0 +1,88 @@
+"""What a task of an asyncio event loop needs to wait for other threads, and to leave room for other tasks.
+
+No descriptor is registered for a wait, and no thread is kept: the other thread calls a :class:`Waker`, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+from .runtime import time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MOST", "SLICE_NS", "AsyncWith", "Pace", "Waker"]
+
+MOST = 1024
+"""Steps that a task does in a row before it gives the event loop a turn."""
+SLICE_NS = 1_000_000
+"""The time after which it does so anyway."""
+
+
+class Waker:
+    """Ends the wait of the task that makes it, from any thread, once."""
+
+    def __init__(self) -> None:
+        from .runtime import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._woken = self._loop.create_future()
+
+    def __call__(self) -> None:
+        """Any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, and the task with it
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        """Until somebody calls, or the limit is over; the task that made it."""
+        timer = self._loop.call_later(limit_s, self._wake) if limit_s is not None else None
+        try:
+            await self._woken
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+class Pace:
+    """When a task that finds something to do each time gives its event loop a turn."""
+
+    def __init__(self, most: int = MOST, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._most, self._clock = most, clock
+        self._count, self._since_ns = most, 0
+
+    def due(self) -> bool:
+        """Before each step: :meth:`turn` comes first."""
+        self._count += 1
+        return self._count > self._most or self._clock() - self._since_ns >= SLICE_NS
+
+    async def turn(self) -> None:
+        """Gives the event loop its turn. A task that is cancelled here has nothing in hand."""
+        from .runtime import asyncio
+
+        await asyncio.sleep(0)
+        self.waited()
+
+    def waited(self) -> None:
+        """The event loop has had its turn."""
+        self._count, self._since_ns = 0, self._clock()
+
+
+class AsyncWith:
+    """``async with`` for what has ``with``: its end, which may wait for stores, is another thread's."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        from .runtime import asyncio
+
+        await asyncio.to_thread(self.__exit__, *raised)
+
+    def __exit__(self, *raised: Any) -> None:
+        raise NotImplementedError
