@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AwaitedBatches", "AwaitedMessages", "Awaiting"]
 
+LOOK_S = 0.5
+"""A task that waits looks again by then, as a thread does: a store may refuse, or a callback raise."""
 POLL_S = 0.005
 """How often the task of a sequential context does its work."""
 
@@ -109,7 +111,7 @@ class Awaiting(Driver, AsyncWith):
                 await waker.wait(POLL_S)
             else:
                 self.context.wake()  # its thread looks, and listens from now on
-                await waker.wait()
+                await waker.wait(LOOK_S)
         finally:
             self._task_waits = None
             self.pace.waited()
@@ -189,11 +191,17 @@ class AwaitedMessages(Awaited):
 
     def flow(self) -> Iterable[Message]:
         """Messages of the one ring that serves; anything else where that is not so."""
-        return self._receiver.live()
+        try:
+            return self._receiver.live()
+        except ClosedError:  # meanwhile, by another thread: the next step ends
+            return ()
 
     def now(self) -> Message | None:
         """A message that is there."""
-        return self._receiver.receive(timeout=0)
+        try:
+            return self._receiver.receive(timeout=0)
+        except ClosedError:  # as in flow()
+            return None
 
     async def pause(self) -> None:
         """A turn for the event loop."""

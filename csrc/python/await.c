@@ -151,32 +151,46 @@ static int due(struct awaited *a)
     return now < 0 ? -1 : now - a->since_ns >= a->slice_ns;
 }
 
+/* Whether this flow serves. What it calls may end it for the iterator: left(). */
+static int from_flow(struct awaited *a, PyObject **message)
+{
+    struct flow *flow = a->flow;
+    *message = NULL;
+    if (flow == NULL) {
+        return 0;
+    }
+    Py_INCREF(OBJECT(flow));
+    int found = hf_flow_step(flow, 0, message);
+    if (found == HF_FLOW_OVER && a->flow == flow) {
+        a->flow = NULL;
+        Py_DECREF(OBJECT(flow));
+    }
+    Py_DECREF(OBJECT(flow));
+    return found != HF_FLOW_OVER;
+}
+
 /* A message that is there now, in whatever way; NULL without an exception: none. */
 static PyObject *message_now(struct awaited *a)
 {
-    PyObject *message = NULL;
-    int found = a->flow == NULL ? HF_FLOW_OVER : hf_flow_step(a->flow, 0, &message);
-    if (found != HF_FLOW_OVER) {
+    PyObject *message;
+    int served = a->flow != NULL;
+    if (from_flow(a, &message)) {
         return message;
     }
-    int served =
-        a->flow != NULL; /* it has ended: who asks for another one at once may get one that ends at once, too */
-    PyObject *over = OBJECT(a->flow);
-    a->flow = NULL;
-    Py_XDECREF(over);
-    PyObject *flow = served ? NULL : PyObject_CallMethod(OBJECT(a), "flow", NULL);
-    if (flow == NULL && PyErr_Occurred()) {
-        return NULL;
-    }
-    if (flow != NULL && PyObject_TypeCheck(flow, hf_flow_type)) {
-        a->flow = (struct flow *)flow;
-        found = hf_flow_step(a->flow, 0, &message);
-        if (found != HF_FLOW_OVER) {
-            return message;
+    if (!served) { /* else it has just ended: another one may end at once, too */
+        PyObject *flow = PyObject_CallMethod(OBJECT(a), "flow", NULL);
+        if (flow == NULL) {
+            return NULL;
         }
-        a->flow = NULL;
+        if (PyObject_TypeCheck(flow, hf_flow_type) && a->flow == NULL) {
+            a->flow = (struct flow *)flow;
+            if (from_flow(a, &message)) {
+                return message;
+            }
+        } else {
+            Py_DECREF(flow);
+        }
     }
-    Py_XDECREF(flow);
     message = PyObject_CallMethod(OBJECT(a), "now", NULL);
     if (message == Py_None) {
         Py_CLEAR(message);
@@ -211,9 +225,6 @@ static PyObject *step(struct awaited *a)
     } else if (!PyErr_Occurred()) {
         wait_in(a, a->looked ? "wait" : "pause");
         a->looked = 1;
-    } else if (a->receiver->closed) { /* meanwhile, by another thread */
-        PyErr_Clear();
-        PyErr_SetNone(PyExc_StopAsyncIteration);
     }
     return message;
 }
