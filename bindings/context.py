@@ -3,7 +3,7 @@ messages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .config import Configuration
 from .engine.client.context import Context as Driver
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from .engine.events import ReceiverEvent
     from .message import Message
 
 __all__ = ["Context"]
@@ -62,7 +63,7 @@ class Context(Driver):
         pattern: str | None = None,
         options: Mapping[str, object] | None = None,
         on_message: Callable[[Message], object] | None = None,
-        on_event: Callable[[Any], object] | None = None,
+        on_event: Callable[[ReceiverEvent], object] | None = None,
         start: Literal["earliest", "latest"] | int | datetime | None = None,
         reset: bool = False,
     ) -> Receiver:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from ..control import wire
     from ..control.host import Child
+    from ..events.source import SourceEvent
     from ..memory.mapping import Mapping as Segment
     from ..receiver.receiver import Receiver
 
@@ -140,7 +141,7 @@ class Context(AsyncWith):
         topic: str,
         *,
         options: Mapping[str, object] | None = None,
-        on_event: Callable[[Any], object] | None = None,
+        on_event: Callable[[SourceEvent], object] | None = None,
     ) -> Source:
         """A source on ``topic``; returns at once and registers in the background.
 
@@ -159,7 +160,7 @@ class Context(AsyncWith):
         topic: str,
         *,
         options: Mapping[str, object] | None = None,
-        on_event: Callable[[Any], object] | None = None,
+        on_event: Callable[[SourceEvent], object] | None = None,
     ) -> SmartSource:
         """A source on ``topic`` with fixed memory, whose messages are written in place; see
         :class:`SmartSource`.

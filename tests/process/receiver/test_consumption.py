@@ -205,7 +205,7 @@ def test_explicit_ack_of_n_acks_everything_up_to_n_and_releasing_means_nothing(s
 
 
 def test_an_explicit_ack_of_n_confirms_the_numbers_that_it_skips_too(src: hf.Source) -> None:
-    told: list[hf.events.source.DeliveryConfirmation] = []
+    told: list[hf.events.SourceEvent] = []
     confirms = {**SOURCE, "ume_confirmed_delivery_notification": 1}
     with hf.Context() as ctx, ctx.source("confirmed", options=confirms, on_event=told.append) as source:
         source.wait_registered(SHORT)
