@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..errors import ConfigError
 from ..rules.quorum import Groups
 from . import values
-from .table import BY_ANY_NAME, IN_XML, MIB, RECEIVER, ROWS, SOURCE, STORE, Option
+from .table import BY_ANY_NAME, CONTEXT, IN_XML, MIB, RECEIVER, ROWS, SOURCE, STORE, Option
 from .unsupported import FILES_ONLY, REMOVED, has_no_effect
 
 if TYPE_CHECKING:
@@ -86,22 +86,25 @@ class Options:
     `warnings` are sentences that whoever made the object should see once.
     """
 
-    __slots__ = ("_given", "_own", "_values", "scope", "warnings")
+    __slots__ = ("_given", "_own", "_passed_on", "_values", "scope", "warnings")
 
     scope: str
     warnings: tuple[str, ...]
     _values: dict[str, Any]
     _given: frozenset[str]
     _own: frozenset[str]
+    _passed_on: dict[str, object]
 
     def __init__(
-        self, scope: str, values: dict[str, object], given: frozenset[str], own: frozenset[str], warnings: Sequence[str]
-    ) -> None:
+        self, scope: str, values: dict[str, object], given: frozenset[str], own: frozenset[str], warnings: Sequence[str],
+        passed_on: dict[str, object],
+    ) -> None:  # fmt: skip
         object.__setattr__(self, "scope", scope)
         object.__setattr__(self, "warnings", tuple(warnings))
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_given", given)
         object.__setattr__(self, "_own", own)
+        object.__setattr__(self, "_passed_on", passed_on)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._values:
@@ -118,8 +121,8 @@ class Options:
 
     def own(self) -> dict[str, object]:
         """Give what was not read from a file: that is what sources and receivers inherit before their files
-        are asked."""
-        return {attribute: self._values[attribute] for attribute in self._own}
+        are asked. Of a context also what only they have."""
+        return {attribute: self._values[attribute] for attribute in self._own} | self._passed_on
 
     @property
     def stores(self) -> tuple[values.StoreAddress, ...]:
@@ -169,11 +172,13 @@ def resolve(
     range, values that contradict each other, or that a file forbids.
     """
     found: dict[str, object] = {}
+    passed_on: dict[str, object] = {}
     for name, value in given.items():
-        row = find(scope, name)
-        if row.attribute in found:
+        row = find(scope, name, passes_on=scope == CONTEXT)
+        if row.attribute in found or row.attribute in passed_on:
             raise ConfigError(f"{scope} option {name} is given twice, also under its other name")
-        found[row.attribute] = check_value(scope, row, value)
+        to = found if scope in row.scopes else passed_on
+        to[row.attribute] = check_value(scope, row, value)
     rows = [row for row in ROWS if scope in row.scopes]
     _fill(found, rows, inherited.own() if inherited is not None else {})
     own = frozenset(found)
@@ -193,7 +198,7 @@ def resolve(
     elif scope == STORE:
         _settle_repository(found)
     _obey(scope, rows, found, layers)
-    return Options(scope, found, explicit, own, warnings)
+    return Options(scope, found, explicit, own, warnings, passed_on)
 
 
 def _fill(found: dict[str, object], rows: list[Option], more: Mapping[str, object]) -> None:
@@ -216,11 +221,12 @@ def _obey(scope: str, rows: list[Option], found: dict[str, object], layers: Sequ
             raise ConfigError(f"{scope} option {row.name} = {value!r} is forbidden here", rule.file, rule.line)
 
 
-def find(scope: str, name: str) -> Option:
-    """Find an option by name, in this scope.
+def find(scope: str, name: str, *, passes_on: bool = False) -> Option:
+    """Find an option by name, in this scope, or (`passes_on`) in those of a context's sources and receivers.
 
     Raises ConfigError: there is none, with what to use instead.
     """
+    scopes = {scope, SOURCE, RECEIVER} if passes_on else {scope}
     row = BY_ANY_NAME.get(name)
     if row is None:
         if scope == STORE and name in IN_XML:
@@ -230,10 +236,10 @@ def find(scope: str, name: str) -> Option:
         if has_no_effect(name):
             hint = "leave it out; only a configuration file may have it, so that UM's files can be read"
             raise ConfigError(f"{scope} option {name} {FILES_ONLY}", hint=hint)
-        valid = [known for known, option in BY_ANY_NAME.items() if scope in option.scopes]
+        valid = [known for known, option in BY_ANY_NAME.items() if not scopes.isdisjoint(option.scopes)]
         near = difflib.get_close_matches(name, [*valid, *(IN_XML if scope == STORE else ())], n=1, cutoff=0.5)
         raise ConfigError(f"{scope} option {name!r} does not exist", hint=f"did you mean {near[0]}?" if near else None)
-    if scope not in row.scopes:
+    if scopes.isdisjoint(row.scopes):
         raise ConfigError(f"{name} is not an option of a {scope}", hint=f"give it to: {', '.join(row.scopes)}")
     return row
 

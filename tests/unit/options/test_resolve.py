@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.options.resolve import resolve
+from holdfast.engine.options.resolve import Layer, resolve
 from holdfast.engine.options.table import ROWS
 from holdfast.engine.options.values import Group, StoreAddress
 
@@ -267,3 +269,36 @@ def test_a_view_is_frozen_and_says_what_was_given() -> None:
         _ = view.ume_flight_sizes
     assert view.given("ume_flight_size")
     assert repr(view) == "Options(source: ume_flight_size=5)"
+
+
+def test_a_context_passes_on_what_only_its_sources_and_receivers_have() -> None:
+    given = {"ume_flight_size": 7, "use_late_join": 0, "ume_retention_intragroup_stability_behavior": "all"}
+    context = resolve("context", given)
+    source, receiver = resolve("source", {}, context), resolve("receiver", {}, context)
+    assert source.ume_flight_size == 7
+    assert source.given("ume_flight_size")
+    assert source.ume_retention_intragroup_stability_behavior == "all"
+    assert receiver.use_late_join == 0
+    assert resolve("source", {"ume_flight_size": 8}, context).ume_flight_size == 8
+    with pytest.raises(AttributeError):
+        _ = context.ume_flight_size
+
+
+def test_what_a_context_passes_on_goes_before_files() -> None:
+    context = resolve("context", {"ume_flight_size": 7})
+    layer = Layer({"ume_flight_size": 9, "ume_flight_size_bytes": 10_000})
+    source = resolve("source", {}, context, [layer])
+    assert (source.ume_flight_size, source.ume_flight_size_bytes) == (7, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"ume_flight_size": 0}, "context option ume_flight_size = 0: the minimum is 1"),
+        ({"ume_flight_siz": 7}, "did you mean ume_flight_size"),
+        ({"repository-type": "memory"}, "is not an option of a context; give it to: store"),
+    ],
+)
+def test_a_context_refuses_what_nobody_of_its_own_has(given: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        resolve("context", given)
