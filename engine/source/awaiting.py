@@ -51,10 +51,10 @@ class Waiting:
 
 
 class Awaiting:
-    """The tasks that wait for one source. Any thread."""
+    """The tasks that wait for one source, whose session each call is given: it has this one, and goes as soon
+    as nobody has it. Any thread."""
 
-    def __init__(self, session: Awaited) -> None:
-        self._session = session
+    def __init__(self) -> None:
         self._tasks: list[Waiting] = []
 
     @property
@@ -62,9 +62,9 @@ class Awaiting:
         """There is one."""
         return bool(self._tasks)
 
-    def moment(self) -> Moment:
+    @staticmethod
+    def moment(session: Awaited) -> Moment:
         """Changes with whatever may end a wait."""
-        session = self._session
         board, settlement = session.board, session.settlement
         return (
             session.may_send, session.closed, session.deregistration is not None, session.context.fence is not None,
@@ -72,16 +72,16 @@ class Awaiting:
             int(lib.hf_board_glance(board.handle)) if board is not None else -1,
         )  # fmt: skip
 
-    def is_due(self) -> bool:
+    def is_due(self, session: Awaited) -> bool:
         """Some task's moment is past. The board's flag is set (context's thread)."""
-        now = self.moment() if self._tasks else ()
+        now = self.moment(session) if self._tasks else ()
         return any(task.moment != now for task in list(self._tasks))
 
-    def wake(self) -> None:
+    def wake(self, session: Awaited) -> None:
         """Wakes those whose moment is past (context's thread)."""
         if not self._tasks:
             return
-        now = self.moment()
+        now = self.moment(session)
         for task in list(self._tasks):
             if task.moment != now:
                 self._forget(task)
@@ -91,10 +91,10 @@ class Awaiting:
         with contextlib.suppress(ValueError):  # the other side was first
             self._tasks.remove(task)
 
-    async def past(self, moment: Moment, left_s: float | None) -> None:
+    async def past(self, session: Awaited, moment: Moment, left_s: float | None) -> None:
         """Suspends the calling task until ``moment`` is past, or the time is over; for a moment at least."""
         limit = LOOK_S if left_s is None else min(LOOK_S, left_s)
-        context, waker = self._session.context, Waker()
+        context, waker = session.context, Waker()
         task = Waiting(moment, waker)
         self._tasks.append(task)
         try:

@@ -100,7 +100,7 @@ class SourceSession:
         self.untold = False
         """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
-        self.awaiting = Awaiting(self)
+        self.awaiting = Awaiting()
 
     @property
     def next_sequence_number(self) -> int:
@@ -178,7 +178,7 @@ class SourceSession:
         if self.board is None or settlement is None or not (awaited or self.wants_acks()):
             return FOR_EVER_NS
         nap = lib.hf_board_source_waits(self.board.handle, self.context.bells.index)
-        if settlement.refresh() or settlement.notices.queue or self.awaiting.is_due():
+        if settlement.refresh() or settlement.notices.queue or self.awaiting.is_due(self):
             return 0
         return int(nap) if awaited or settlement.in_flight()[0].messages else FOR_EVER_NS
 
@@ -410,7 +410,7 @@ class SourceSession:
             with self.registered:
                 self.untold = False
                 self.registered.notify_all()
-        self.awaiting.wake()
+        self.awaiting.wake(self)
         return len(queued)
 
     def tell_now(self, event: object) -> None:

@@ -172,7 +172,7 @@ class Source(AsyncWith):
             await self._pace.turn()
         began_ns = 0
         while True:
-            moment = session.awaiting.moment()
+            moment = session.awaiting.moment(session)
             try:
                 sqn = self._send_now(data, client_data, sequence_info)
             except WouldBlockError:
@@ -184,7 +184,7 @@ class Source(AsyncWith):
                     self._publisher.blocked_ns += time.monotonic_ns() - began_ns
                 return sqn
             began_ns = began_ns or time.monotonic_ns()
-            await session.awaiting.past(moment, left)
+            await session.awaiting.past(session, moment, left)
             self._pace.waited()
             self.context.raise_callback_error()
 
@@ -197,10 +197,10 @@ class Source(AsyncWith):
         self.context.raise_callback_error()
         target = self._sent(sqn)
         while True:
-            moment, left = session.awaiting.moment(), left_of(deadline)
+            moment, left = session.awaiting.moment(session), left_of(deadline)
             if self._is_stable(sqn, target, left):
                 return
-            await session.awaiting.past(moment, left)
+            await session.awaiting.past(session, moment, left)
             self.context.raise_callback_error()
 
     # Stability ----------------------------------------------------------------------------------------------
@@ -485,6 +485,7 @@ class Source(AsyncWith):
         state = "closed" if session.closed else "registered" if session.may_send else "registering"
         if session.settlement is None or self.context.forked:
             return printable(f"<Source {self.topic} {state}>")
+        session.refresh()
         flight = session.settlement.in_flight()[0]
         return printable(
             f"<Source {self.topic} next={self.next_sequence_number} stable={session.settlement.retention.stable_below - 1}"

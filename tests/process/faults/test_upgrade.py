@@ -160,7 +160,7 @@ def test_every_role_is_replaced_under_load(
 
 OPEN_IT = """
 import os, sys
-from holdfast.engine.native.core import ffi, lib
+from holdfast._core import ffi, lib
 config, log = ffi.new("struct hf_log_config *"), ffi.new("struct hf_log **")
 ffi.memmove(config.uuid, bytes.fromhex(os.path.basename(sys.argv[1])), 16)
 config.level = lib.HF_LEVEL_DISK
