@@ -116,7 +116,8 @@ def without_room(store: LimitedRole, program: LimitedRole, kind: str, spare: int
     moment (of a log that it has just closed) is room for one more."""
     for number in range(10):
         store("leave", kind, spare)
-        assert program("source", topic := f"late {number}", RING) == ""
+        topic = f"late {number}"
+        assert program("source", topic, RING) == ""
         if said := program("registered", topic):
             return topic, said
     raise AssertionError("there is always room")
