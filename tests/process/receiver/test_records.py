@@ -10,6 +10,7 @@ import pytest
 from support.receiving import SHORT, source, until
 
 import holdfast as hf
+from holdfast.engine.memory import batch_input
 from holdfast.engine.receiver.ring_reader import View
 
 if TYPE_CHECKING:
@@ -139,6 +140,34 @@ def test_a_long_tuple_is_sent_in_pieces(ctx: hf.Context, rcv: hf.Receiver) -> No
         with batch:
             found += [bytes(payload) for payload in batch.payloads()]
     assert found == [b"%d" % number for number in range(count)]
+
+
+class Lies(bytearray):
+    """Says that it is bytes, and longer than it is."""
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    @property
+    def __class__(self) -> Any:
+        return bytes
+
+    @__class__.setter
+    def __class__(self, _: Any) -> None:
+        raise TypeError
+
+
+def test_sizes_are_those_of_what_is_joined(ctx: hf.Context, rcv: hf.Receiver) -> None:
+    _, batch = sent(ctx, rcv, [Lies(b"x"), b"yz"])
+    assert [bytes(payload) for payload in batch.payloads()] == [b"x", b"yz"]
+
+
+def test_what_is_looked_at_cannot_be_resized_meanwhile() -> None:
+    message = bytearray(b"abc")
+    part = batch_input._part(0, message)
+    assert isinstance(part, memoryview)
+    with pytest.raises(BufferError, match="re-sized"):
+        message.clear()
 
 
 def test_what_is_no_message_is_named_and_nothing_is_sent(ctx: hf.Context) -> None:
