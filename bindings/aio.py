@@ -113,7 +113,8 @@ class Awaiting(Driver, AsyncWith):
                 self.context.wake()  # its thread looks, and listens from now on
                 await waker.wait(LOOK_S)
         finally:
-            self._task_waits = None
+            if self._task_waits is waker:
+                self._task_waits = None
             self.pace.waited()
 
     def _check_task(self) -> None:
@@ -144,7 +145,8 @@ class Awaiting(Driver, AsyncWith):
 
     def awaited(self) -> bool:
         """Somebody waits for what comes."""
-        return self._listens or self._task_waits is not None
+        waker = self._task_waits
+        return self._listens or (waker is not None and not waker.called)
 
     def wake(self) -> None:
         """Driver: something to look at."""

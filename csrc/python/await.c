@@ -24,7 +24,9 @@ struct awaited {
     PyObject *clock;   /* returns ns; NULL: CLOCK_MONOTONIC */
     long long slice_ns, since_ns;
     long most, count;
-    char looked; /* nothing was there before the last turn of the event loop either */
+    char turned;  /* the event loop has just had its turn: who is cancelled each time would never look */
+    char running; /* inside a step: whoever is called from there, and comes back, is refused */
+    char looked;  /* nothing was there before the last turn of the event loop either */
 };
 
 static int awaited_traverse(struct awaited *a, visitproc visit, void *arg)
@@ -138,12 +140,20 @@ static int consume(struct awaited *a)
         }
         Py_DECREF(done);
     }
-    return a->flow == NULL || hf_flow_consume(a->flow) >= 0 ? 0 : -1;
+    struct flow *flow = a->flow;
+    Py_XINCREF(OBJECT(flow)); /* what it calls may end it for the iterator: left() */
+    int status = flow == NULL || hf_flow_consume(flow) >= 0 ? 0 : -1;
+    Py_XDECREF(OBJECT(flow));
+    return status;
 }
 
 /* 1: the event loop has not had control for long enough; -1: an exception. */
 static int due(struct awaited *a)
 {
+    if (a->turned) {
+        a->turned = 0;
+        return 0;
+    }
     if (a->count >= a->most) {
         return 1;
     }
@@ -252,10 +262,19 @@ static PySendResult go_on(struct awaited *a, PySendResult sent, PyObject **resul
     return sent;
 }
 
-static PySendResult awaited_send(PyObject *self, PyObject *value, PyObject **result)
+/* 0: an exception, for a step is under way. */
+static int enter(struct awaited *a)
 {
-    struct awaited *a = (struct awaited *)self;
-    *result = NULL;
+    if (a->running) {
+        PyErr_SetString(PyExc_RuntimeError, "this iterator is inside a step already");
+        return 0;
+    }
+    a->running = 1;
+    return 1;
+}
+
+static PySendResult send(struct awaited *a, PyObject *value, PyObject **result)
+{
     if (a->inner == NULL) {
         *result = step(a);
         if (*result != NULL) {
@@ -267,6 +286,18 @@ static PySendResult awaited_send(PyObject *self, PyObject *value, PyObject **res
         value = Py_None;
     }
     return go_on(a, PyIter_Send(a->inner, value, result), result);
+}
+
+static PySendResult awaited_send(PyObject *self, PyObject *value, PyObject **result)
+{
+    struct awaited *a = (struct awaited *)self;
+    *result = NULL;
+    if (!enter(a)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = send(a, value, result);
+    a->running = 0;
+    return sent;
 }
 
 /* As an iterator says it: yielded, or StopIteration with the message. */
@@ -286,8 +317,7 @@ static PyObject *awaited_next(PyObject *self)
     return said(sent, result);
 }
 
-/* throw(type[, value[, traceback]]): a cancelled task. Where the coroutine catches it, the step goes on. */
-static PyObject *awaited_throw(struct awaited *a, PyObject *args)
+static PyObject *throw(struct awaited *a, PyObject *args)
 {
     PyObject *kind, *value = NULL, *trace = NULL;
     if (!PyArg_ParseTuple(args, "O|OO:throw", &kind, &value, &trace)) {
@@ -309,6 +339,7 @@ static PyObject *awaited_throw(struct awaited *a, PyObject *args)
     }
     if (!PyErr_ExceptionMatches(PyExc_StopIteration)) {
         Py_CLEAR(a->inner);
+        a->turned = 1;
         return NULL;
     }
     PyErr_Clear();
@@ -316,12 +347,27 @@ static PyObject *awaited_throw(struct awaited *a, PyObject *args)
     return said(sent, result);
 }
 
+/* throw(type[, value[, traceback]]): a cancelled task. Where the coroutine catches it, the step goes on. */
+static PyObject *awaited_throw(struct awaited *a, PyObject *args)
+{
+    if (!enter(a)) {
+        return NULL;
+    }
+    PyObject *result = throw(a, args);
+    a->running = 0;
+    return result;
+}
+
 /* close(): the task that waits in a step is gone. */
 static PyObject *awaited_close(struct awaited *a, PyObject *none)
 {
     (void)none;
+    if (!enter(a)) {
+        return NULL;
+    }
     PyObject *inner = a->inner;
     a->inner = NULL;
+    a->running = 0;
     PyObject *done = inner == NULL ? NULL : PyObject_CallMethod(inner, "close", NULL);
     Py_XDECREF(inner);
     if (done == NULL && PyErr_Occurred()) {

@@ -29,9 +29,11 @@ class Waker:
 
         self._loop = asyncio.get_running_loop()
         self._woken = self._loop.create_future()
+        self.called = False
 
     def __call__(self) -> None:
         """Any thread."""
+        self.called = True
         with contextlib.suppress(RuntimeError):  # the event loop is closed, and the task with it
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -65,8 +67,10 @@ class Pace:
         """Gives the event loop its turn. A task that is cancelled here has nothing in hand."""
         from .runtime import asyncio
 
-        await asyncio.sleep(0)
-        self.waited()
+        try:
+            await asyncio.sleep(0)
+        finally:  # cancelled or not, it has had its turn
+            self.waited()
 
     def waited(self) -> None:
         """The event loop has had its turn."""

@@ -4,6 +4,7 @@ taken, and what ends it. On asyncio's own loop and on uvloop."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import select
@@ -406,3 +407,41 @@ def test_a_task_of_a_sequential_context_does_its_work(ctx: hf.Context, run: Any)
             assert await task == [0, 1]
 
         run(main())
+
+
+def test_who_is_cancelled_at_once_each_time_gets_what_is_there(ctx: hf.Context, rcv: hf.Receiver, run: Any) -> None:
+    src = source(ctx)
+    registered(rcv)
+    send(src, 2)
+
+    async def main() -> None:
+        messages, found = aiter(rcv), list[int]()
+        while len(found) < 2:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    found.append((await anext(messages)).sequence_number)
+        assert found == [0, 1]
+
+    run(main())
+
+
+def test_a_step_inside_a_step_is_refused(ctx: hf.Context, rcv: hf.Receiver) -> None:
+    src = source(ctx)
+    registered(rcv)
+    send(src, 1)
+    refused: list[str] = []
+
+    def clock() -> int:
+        for again in (lambda: next(messages), lambda: messages.throw(KeyError), messages.close):  # type: ignore[call-overload]
+            with pytest.raises(RuntimeError, match="inside a step") as error:
+                again()
+            refused.append(str(error.value))
+        return 0
+
+    messages = AwaitedMessages(rcv, 100, clock=clock)
+
+    async def main() -> None:
+        assert (await anext(messages)).sequence_number == 0
+
+    asyncio.run(main())
+    assert len(refused) >= 3
