@@ -408,6 +408,8 @@ class Publisher:
         """Waits with the tally, 50 ms at most. True: all of first to last (None: all up to it) are stable.
         False says nothing: `Settlement.refresh` decides."""
         settlement, board, bells = self.session.settlement, self.session.board, self.context.bells
+        if settlement is not None:
+            settlement.asked = True  # first: see Settlement._keep_answers
         tally = settlement.tally if settlement is not None else None
         if settlement is None or tally is None or board is None or last < 0:
             return False

@@ -119,6 +119,8 @@ class Settlement:
         self.tally: CData | None = None
         """How C finds what is stable (csrc/board/tally.h). None where each message is to be told of, or
         confirmed: then `refresh` does."""
+        self.asked = False
+        """Somebody asks tallies: set before the first one is looked at."""
         self._receivers: dict[int, tuple[int, int, int]] = {}
         """Line -> (owner, from, ack) of a receiver, as last read."""
         self._views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
@@ -291,7 +293,7 @@ class Settlement:
         """
         with self.lock:
             first = not self._uuids
-            self._end_tally()
+            self._keep_answers()
             others = [other for other, known in self._uuids.items() if known == uuid and other != store]
             for other in others:
                 del self._uuids[other]
@@ -313,7 +315,7 @@ class Settlement:
     def registered(self, seated: Collection[int], active: Collection[int]) -> None:
         """The stores that have a seat now, and those of them that the source is registered with."""
         with self.lock:
-            self._end_tally()
+            self._keep_answers()
             self.retention.registered(seated, active)
             self._make_tally()
             self._check_ns = 0  # what that makes stable is told in the next turn
@@ -368,6 +370,14 @@ class Settlement:
         if self.tally is not None:
             lib.hf_tally_end(self.tally)
             self.tally = None
+
+    def _keep_answers(self) -> None:
+        """Before who counts changes: what a tally has called stable stays so. It ends first, so that whatever
+        it found is on the lines that are looked at then."""
+        self._end_tally()
+        if self.asked:
+            self.refresh()
+            self._end_tally()  # a line that was lost makes another one
 
     def _make_tally(self) -> None:
         holdings = self.retention.holdings

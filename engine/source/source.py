@@ -339,6 +339,7 @@ class Source(AsyncWith):
             if sqn >= 0:
                 settlement, board = session.settlement, session.board
                 if settlement is not None and board is not None:
+                    settlement.asked = True  # first: see Settlement._keep_answers
                     tally = settlement.tally
                     if tally is not None and _soon(tally, board.handle, sqn, sqn) == 1:
                         return sqn

@@ -448,3 +448,31 @@ def test_a_backup_that_takes_the_seat_while_it_waits_counts_in_its_place(spawn: 
         assert before.ended
         until(lambda: source.stats().stores["b"].stable_sequence_number == 1)
         assert source.send_stable(b"2", SHORT) == 2
+
+
+def test_what_was_said_to_be_stable_stays_so_when_another_copy_takes_the_seat(scene: Scene) -> None:
+    """The short way settles nothing, and a copy that takes the place of another has to say all again."""
+    source = scene.source()
+    with scene.context.turning():  # its thread settles nothing meanwhile
+        number = source.send_stable(b"paid", SHORT)
+        settlement = source._session.settlement
+        assert settlement is not None
+        assert settlement.retention.stable <= number, "it was settled: this shows nothing"
+        uuid = settlement._uuids[0]
+        settlement.find_store(0, bytes(16))
+        assert settlement.missing(number, number) == (None, False)
+        settlement.find_store(0, uuid)
+    source.wait_stable(number, SHORT)
+
+
+def test_what_was_said_to_be_stable_stays_so_when_its_store_loses_the_seat(scene: Scene) -> None:
+    source = scene.source()
+    with scene.context.turning():
+        number = source.send_stable(b"paid", SHORT)
+        settlement = source._session.settlement
+        assert settlement is not None
+        assert settlement.retention.stable <= number, "it was settled: this shows nothing"
+        settlement.registered(set(), set())
+        assert settlement.missing(number, number) == (None, False)
+        settlement.registered({0}, {0})
+    source.wait_stable(number, SHORT)
