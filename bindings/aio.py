@@ -28,8 +28,6 @@ __all__ = ["AwaitedBatches", "AwaitedMessages", "Awaiting"]
 
 LOOK_S = 0.5
 """A task that waits looks again by then, as a thread does: a store may refuse, or a callback raise."""
-POLL_S = 0.005
-"""How often the task of a sequential context does its work."""
 
 
 class Awaiting(Driver, AsyncWith):
@@ -104,14 +102,8 @@ class Awaiting(Driver, AsyncWith):
         self._check_task()
         self._task_waits = waker = Waker()
         try:
-            if self.closed:  # before: who closes from now on wakes it
-                return
-            if self.context.sequential:  # nobody else would do the work
-                self.context.poll(0)
-                await waker.wait(POLL_S)
-            else:
-                self.context.wake()  # its thread looks, and listens from now on
-                await waker.wait(LOOK_S)
+            if not self.closed:  # before: who closes from now on wakes it
+                await waker.wait(self.context, LOOK_S)
         finally:
             if self._task_waits is waker:
                 self._task_waits = None

@@ -119,10 +119,7 @@ class Batch:
         stride = int(strides[0]) if strides.size else size
         if stride >= size and bool((strides == stride).all()) and bool((frames["fragments"] == 1).all()):
             return np.ndarray(len(self), record, self.memory, int(starts[0]), (stride,))
-        data = np.empty(len(self) * size, np.uint8)
-        self._view.gather_all(data)
-        if not self._view.intact():
-            raise self._evicted()
+        data = self._copied(len(self) * size)
         data.flags.writeable = False
         return data.view(record)
 
@@ -151,14 +148,21 @@ class Batch:
         lengths = self.frames["length"].astype(np.int64)
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        data = np.empty(int(offsets[-1]), np.uint8)
-        self._view.gather_all(data)
-        if not self._view.intact():  # what is returned outlives the batch
-            raise self._evicted()
+        data = self._copied(int(offsets[-1]))
         wide = offsets[-1] >= 2**31
         kind = pa.large_binary() if wide else pa.binary()
         where = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
         return pa.Array.from_buffers(kind, len(self), [None, where, pa.py_buffer(data)])
+
+    def _copied(self, size: int) -> Any:
+        """All payloads, which have this many bytes, back to back."""
+        import numpy as np
+
+        data = np.empty(size, np.uint8)
+        self._view.gather_all(data)
+        if not self._view.intact():  # what is returned outlives the batch
+            raise self._evicted()
+        return data
 
     def extract_ack(self) -> Ack:
         """An acknowledgement of the whole batch, and of any number of its stream; it outlives the batch.

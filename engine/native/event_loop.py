@@ -6,7 +6,7 @@ No descriptor is registered for a wait, and no thread is kept: the other thread 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from .runtime import time
 
@@ -19,6 +19,24 @@ MOST = 1024
 """Steps that a task does in a row before it gives the event loop a turn."""
 SLICE_NS = 1_000_000
 """The time after which it does so anyway."""
+
+
+POLL_S = 0.002
+"""How often a task does the work of a context that has no thread."""
+
+
+class Working(Protocol):
+    """A context, whose work makes true what a task waits for."""
+
+    @property
+    def sequential(self) -> bool:
+        """It has no thread."""
+
+    def poll(self, timeout: float | None = 0) -> int:
+        """Does its work on the caller's thread."""
+
+    def wake(self) -> None:
+        """Makes its thread look around."""
 
 
 class Waker:
@@ -41,14 +59,19 @@ class Waker:
         if not self._woken.done():
             self._woken.set_result(None)
 
-    async def wait(self, limit_s: float | None = None) -> None:
-        """Until somebody calls, or the limit is over; the task that made it."""
-        timer = self._loop.call_later(limit_s, self._wake) if limit_s is not None else None
+    async def wait(self, context: Working, limit_s: float) -> None:
+        """Until somebody calls, or the limit is over; the task that made it. The context's thread looks, and
+        listens from now on; where there is none, the task does its work."""
+        if context.sequential:
+            context.poll(0)
+            limit_s = min(limit_s, POLL_S)
+        else:
+            context.wake()
+        timer = self._loop.call_later(limit_s, self._wake)
         try:
             await self._woken
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
 
 class Pace:

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from ..memory.mapping import Mapping
     from .settlement import Settlement
 
-__all__ = ["Awaiting"]
+__all__ = ["WaitingTasks"]
 
 LOOK_S = 0.05
 """A task looks again by then in any case, as a thread that waits does."""
-POLL_S = 0.002
-"""How often a task does the work of a context that has no thread."""
 Moment = tuple[int, ...]
 
 
-class Awaited(Protocol):
-    """The session of the source."""
+class Session(Protocol):
+    """What is looked at of a source's session."""
 
     context: Host
     board: Mapping | None
@@ -50,7 +48,7 @@ class Waiting:
     wake: Waker
 
 
-class Awaiting:
+class WaitingTasks:
     """The tasks that wait for one source, whose session each call is given: it has this one, and goes as soon
     as nobody has it. Any thread."""
 
@@ -63,7 +61,7 @@ class Awaiting:
         return bool(self._tasks)
 
     @staticmethod
-    def moment(session: Awaited) -> Moment:
+    def moment(session: Session) -> Moment:
         """Changes with whatever may end a wait."""
         board, settlement = session.board, session.settlement
         return (
@@ -72,12 +70,12 @@ class Awaiting:
             int(lib.hf_board_glance(board.handle)) if board is not None else -1,
         )  # fmt: skip
 
-    def is_due(self, session: Awaited) -> bool:
+    def is_due(self, session: Session) -> bool:
         """Some task's moment is past. The board's flag is set (context's thread)."""
         now = self.moment(session) if self._tasks else ()
         return any(task.moment != now for task in list(self._tasks))
 
-    def wake(self, session: Awaited) -> None:
+    def wake(self, session: Session) -> None:
         """Wakes those whose moment is past (context's thread)."""
         if not self._tasks:
             return
@@ -91,18 +89,13 @@ class Awaiting:
         with contextlib.suppress(ValueError):  # the other side was first
             self._tasks.remove(task)
 
-    async def past(self, session: Awaited, moment: Moment, left_s: float | None) -> None:
+    async def past(self, session: Session, moment: Moment, left_s: float | None) -> None:
         """Suspends the calling task until ``moment`` is past, or the time is over; for a moment at least."""
         limit = LOOK_S if left_s is None else min(LOOK_S, left_s)
-        context, waker = session.context, Waker()
+        waker = Waker()
         task = Waiting(moment, waker)
         self._tasks.append(task)
         try:
-            if context.sequential:  # nobody else would do the work
-                context.poll(0)
-                limit = min(limit, POLL_S)
-            else:
-                context.wake()  # its thread listens from now on
-            await waker.wait(limit)
+            await waker.wait(session.context, limit)
         finally:
             self._forget(task)

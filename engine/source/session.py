@@ -29,7 +29,7 @@ from ..rules import registration as reg
 from ..rules.notification import taken
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
-from .awaiting import Awaiting
+from .awaiting import WaitingTasks
 from .opening import Opening
 from .own_names import OwnNames
 from .quorum_news import QuorumNews
@@ -100,7 +100,7 @@ class SourceSession:
         self.untold = False
         """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
-        self.awaiting = Awaiting()
+        self.awaiting = WaitingTasks()
 
     @property
     def next_sequence_number(self) -> int:

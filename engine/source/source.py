@@ -174,7 +174,7 @@ class Source(AsyncWith):
         while True:
             moment = session.awaiting.moment(session)
             try:
-                sqn = self._send_now(data, client_data, sequence_info)
+                sqn = self._publisher.send(data, client_data, sequence_info, 0, awaits=True)
             except WouldBlockError:
                 left = left_of(deadline)
                 if left is not None and left <= 0:
@@ -187,9 +187,6 @@ class Source(AsyncWith):
             await session.awaiting.past(session, moment, left)
             self._pace.waited()
             self.context.raise_callback_error()
-
-    def _send_now(self, data: Any, client_data: object, sequence_info: str | None) -> int:
-        return self._publisher.send(data, client_data, sequence_info, 0, awaits=True)
 
     async def stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
         """As :meth:`wait_stable`, but a task waits, not its thread."""
@@ -242,8 +239,7 @@ class Source(AsyncWith):
             UsageError: a number that was not sent yet.
         """
         session = self._session
-        if sqn >= self.next_sequence_number:
-            raise UsageError(f"{sqn} was not sent yet: the next number is {self.next_sequence_number}")
+        self._sent(sqn)
         session.refresh()
         if session.settlement is not None:
             session.settlement.mark_stable(sqn)
@@ -272,7 +268,7 @@ class Source(AsyncWith):
         self._wait_stable(sqn, target, deadline)
 
     def _sent(self, sqn: int | None) -> int:
-        """The number to wait for. Raises UsageError."""
+        """This number, or the last one. Raises UsageError: it was not sent yet."""
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")

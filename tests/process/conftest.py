@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
 check_parts()
@@ -66,6 +68,13 @@ def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)
     monkeypatch.setattr(register.SourceRegister.settle, "__defaults__", (SHORT,))
     return domain
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs a coroutine on an event loop of that kind."""
+    with asyncio.Runner(loop_factory=importlib.import_module(request.param).new_event_loop) as runner:
+        yield lambda work: runner.run(asyncio.wait_for(work, SHORT))
 
 
 @pytest.fixture

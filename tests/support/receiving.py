@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""
 SESSION = 77
+MODES: dict[str, dict[str, Any]] = {
+    "in C": {},
+    "immediate": {"ume_use_ack_batching": 0},
+    "throttled": {"ume_application_outstanding_maximum": 5},
+    "arrival": {"ordered_delivery": -1},
+}
+"""Options of receivers that iterate each in a way of its own."""
 _Event = TypeVar("_Event")
 
 

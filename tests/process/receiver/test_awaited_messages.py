@@ -12,8 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvloop
-from support.receiving import SESSION, SHORT, send, source, take, until
+from support.receiving import MODES, SESSION, SHORT, send, source, take, until
 
 import holdfast as hf
 from holdfast import aio
@@ -22,26 +21,9 @@ from holdfast.engine.native.event_loop import MOST, SLICE_NS, Pace
 from holdfast.engine.receiver.ring_reader import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
 COUNT = 30
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-MODES: dict[str, dict[str, Any]] = {
-    "in C": {},
-    "immediate": {"ume_use_ack_batching": 0},
-    "throttled": {"ume_application_outstanding_maximum": 5},
-    "arrival": {"ordered_delivery": -1},
-}
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Runs a coroutine on a loop of that kind."""
-    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-        yield lambda work: runner.run(asyncio.wait_for(work, SHORT))
 
 
 @pytest.fixture
@@ -60,6 +42,12 @@ def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def registered(rcv: hf.Receiver) -> hf.Receiver:
     until("registered", lambda: rcv.controllers)
     return rcv
+
+
+async def waits(rcv: hf.Receiver) -> None:
+    """Until a task waits for a message."""
+    while rcv._task_waits is None:
+        await asyncio.sleep(0)
 
 
 async def numbers(rcv: hf.Receiver, count: int) -> list[int]:
@@ -90,8 +78,7 @@ def test_a_message_that_comes_later_wakes_the_task(ctx: hf.Context, rcv: hf.Rece
     async def main() -> None:
         task = asyncio.ensure_future(numbers(rcv, COUNT))
         for _ in range(COUNT):
-            while rcv._task_waits is None:
-                await asyncio.sleep(0)
+            await waits(rcv)
             src.send(b"x")
             while rcv._task_waits is not None:
                 await asyncio.sleep(0)
@@ -228,8 +215,7 @@ def test_closing_ends_the_iteration(ctx: hf.Context, rcv: hf.Receiver, run: Any,
                 pass
 
         task = asyncio.ensure_future(all_of_them())
-        while rcv._task_waits is None:
-            await asyncio.sleep(0)
+        await waits(rcv)
         if where == "the loop":
             rcv.close()
         else:
@@ -249,8 +235,7 @@ def test_the_context_sleeps_while_its_slow_task_does_not_wait(ctx: hf.Context, r
     async def main() -> None:
         messages = aiter(rcv)
         task = asyncio.ensure_future(anext(messages))
-        while rcv._task_waits is None:
-            await asyncio.sleep(0)
+        await waits(rcv)
         assert rcv.wants_messages()
         src.send(b"x")
         await task
@@ -291,8 +276,7 @@ def test_a_second_task_is_refused_by_an_iterator(ctx: hf.Context, rcv: hf.Receiv
     async def main() -> None:
         messages = aiter(rcv)
         first = asyncio.ensure_future(anext(messages))
-        while rcv._task_waits is None:
-            await asyncio.sleep(0)
+        await waits(rcv)
         with pytest.raises(hf.UsageError, match="another task"):
             await anext(messages)
         with pytest.raises(hf.UsageError, match="another task"):
@@ -313,8 +297,7 @@ def test_what_a_callback_raised_ends_the_wait(ctx: hf.Context, run: Any) -> None
 
         async def main() -> None:
             task = asyncio.ensure_future(numbers(rcv, 1))
-            while rcv._task_waits is None:
-                await asyncio.sleep(0)
+            await waits(rcv)
             other.callback(fails, None)
             with pytest.raises(KeyError, match="from the callback"):
                 await task
@@ -400,8 +383,7 @@ def test_a_task_of_a_sequential_context_does_its_work(ctx: hf.Context, run: Any)
 
         async def main() -> None:
             task = asyncio.ensure_future(numbers(rcv, 2))
-            while rcv._task_waits is None:
-                await asyncio.sleep(0)
+            await waits(rcv)
             src.send(b"x")
             src.send(b"y")
             assert await task == [0, 1]

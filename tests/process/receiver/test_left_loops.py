@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.receiving import SESSION, SHORT, Told, send, source, until
+from support.receiving import MODES, SESSION, SHORT, Told, send, source, until
 
 import holdfast as hf
 from holdfast.engine.events import receiver as events
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNT, AT = 30, 3
-MODES: dict[str, dict[str, Any]] = {
-    "in C": {},
-    "immediate": {"ume_use_ack_batching": 0},
-    "throttled": {"ume_application_outstanding_maximum": 5},
-    "arrival": {"ordered_delivery": -1},
-}
 
 
 def numbers_until(rcv: hf.Receiver, last: int) -> list[int]:

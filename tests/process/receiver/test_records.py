@@ -74,9 +74,7 @@ def test_records_of_several_fragments_are_copied(ctx: hf.Context, rcv: hf.Receiv
 
 def test_records_with_something_between_them_are_copied(ctx: hf.Context, rcv: hf.Receiver) -> None:
     _, batch = sent(ctx, rcv, [number.to_bytes(8, "little") for number in range(5)])
-    batch.frames = batch.frames.copy()
-    batch.frames["offset"][4] += 0  # the distances are what decides, so the middle one goes
-    batch.frames = np.delete(batch.frames, 2)
+    batch.frames = np.delete(batch.frames, 2)  # the distances are what decides, so the middle one goes
     view = batch._view
     kept = [index for index in range(5) if index != 2]
     for place, index in enumerate(kept):

@@ -7,7 +7,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvloop
 from support.stalled_store import OPTIONS, SHORT, Events, Scene
 
 import holdfast as hf
@@ -16,20 +15,9 @@ from holdfast.engine.native.event_loop import MOST
 from holdfast.engine.source import awaiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
 AT_ONCE = 0.001
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Runs a coroutine on a loop of that kind."""
-    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-        yield lambda work: runner.run(asyncio.wait_for(work, SHORT))
 
 
 @pytest.fixture
