@@ -32,9 +32,14 @@ import holdfast as hf
 
 session, keeps = int(sys.argv[1]), sys.argv[2] == "keeps"
 
+def target(link):
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # another thread has closed it since it was listed
+        return ""
+
 def logs():
-    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return sum("/logs/" in os.readlink(link) for link in links if os.path.islink(link))
+    return sum("/logs/" in target(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
 
 def mappings():
     with open("/proc/self/maps") as maps:
