@@ -6,30 +6,59 @@ from typing import Any, Self
 
 from typing_extensions import Buffer
 
-ITERATED: int
-
 class Block(Buffer):
     address: int
     capacity: int
     views: int
     def __new__(cls, capacity: int, /) -> Self: ...
 
+class Lane:
+    def __new__(
+        cls, controller: Counts, feed: Served, addresses: tuple[int, int, int], strategy: int, within_ns: int, /
+    ) -> Self: ...
+
 class Gate:
-    controllers: tuple[object, ...]
-    iterated: Any
+    controllers: tuple[Any, ...]
+    lane: Lane | None
+    pool: Any
     closed: bool
     receiving: bool
+    left: bool
+    again: bool
+    immediate: bool
     @property
     def slots(self) -> int: ...
-    left: bool
+    def receive(self, timeout: float | None = None) -> Any: ...
+    def has_lane(self) -> bool: ...
+    def wait_in_lane(self, ns: int, /) -> Any: ...
+    def arrived(self, controller: Counts, live_from: int, message: Slot, /) -> Any: ...
 
 class Counts:
+    window: Any
     delivered: int
     redelivered: int
     dozing: bool
 
-class Passed:
+class Deliveries:
+    head: int
+    tail: int
+    swept: int
     passed_below: int
+    era: int
+    is_explicit: bool
+    moving: bool
+    counted: bool
+    def use(self, memory: Buffer, /) -> None: ...
+    def delivered(self, first: int, last: int, /) -> int: ...
+    def consumed(self, slot: int, /) -> None: ...
+
+class Pool:
+    size: int
+    @property
+    def bytes(self) -> int: ...
+    def take(self) -> Any: ...
+    def give(self, message: Any, /) -> None: ...
+    def __len__(self) -> int: ...
 
 class Served:
     ring: Any
@@ -38,11 +67,12 @@ class Served:
 
 class Slot:
     block: Block
-    _ack_slot: int
     _live_from: int
     _live: bool
     _retained: bool
     def __new__(cls, receiver: Gate, /) -> Self: ...
+    @property
+    def _ack_slot(self) -> int: ...
     @property
     def entry_address(self) -> int: ...
     @property
@@ -68,21 +98,12 @@ class Slot:
     def __bytes__(self) -> bytes: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
-    def untie(self) -> bool: ...
+    def release(self) -> None: ...
+    def done(self) -> None: ...
+    def forget(self) -> None: ...
 
 class Flow(Iterator[Slot]):
-    def __new__(
-        cls,
-        receiver: Gate,
-        controller: Counts,
-        feed: Served,
-        ring: object,
-        addresses: tuple[int, int, int],
-        strategy: int,
-        within_ns: int,
-        look_ns: int,
-        /,
-    ) -> Self: ...
+    def __new__(cls, receiver: Gate, look_ns: int, /) -> Self: ...
     def __next__(self) -> Slot: ...
 
 class Awaited:

@@ -40,9 +40,10 @@ class Awaiting(Driver, AsyncWith):
     pace: Pace
     """Of :meth:`receive_async`."""
 
-    def receive(self, timeout: float | None = None) -> Message | None:
-        """See Receiver."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def receive(self, timeout: float | None = None) -> Message | None:
+            """See Gate: csrc/python/gate.c."""
 
     def receive_batch(self, max_messages: int = 4096, timeout: float | None = None) -> Batch | None:
         """See Receiver."""
@@ -121,6 +122,7 @@ class Awaiting(Driver, AsyncWith):
             raise ClosedError("receiver")
         if self._eventfd < 0:
             self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self.lane = None  # from now on each look is told to it
             self._listens = True
             self.context.wake()
         return self._eventfd

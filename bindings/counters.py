@@ -67,7 +67,7 @@ class ReceiverStats:
             pool_kept_views=pool.kept_views,
             pool_buffers=pool.buffers,
             pool_most_in_use=pool.most_in_use,
-            pool_messages=len(pool.free),
+            pool_messages=len(pool),
             pool_bytes=pool.bytes,
             pool_batches=entries.allocated,
             outstanding=outstanding,

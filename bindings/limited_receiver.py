@@ -10,7 +10,7 @@ from .engine.receiver.receiver import FOR_EVER_NS
 from .receiver import Receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
     from .batch import Batch
@@ -50,7 +50,7 @@ class LimitedReceiver(Receiver):
         return CountedWindow(start, self._outstanding)
 
     def _room(self) -> int:
-        if self._evicted:  # what comes again is not out
+        if self.again:  # what comes again is not out
             self._go_back()
         return self._outstanding.room()
 
@@ -64,9 +64,9 @@ class LimitedReceiver(Receiver):
         """No ring is waited at that may not be read."""
         return super()._alone() if self._room() else None
 
-    def live(self) -> Iterable[Message]:
+    def open_lane(self) -> bool:
         """No short cut: each message is counted."""
-        return ()
+        return False
 
     def _try_batch(self, maximum: int) -> Batch | None:
         room = self._room()

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
-from .engine.memory.message_slot import ITERATED, Slot
+from .engine.memory.message_slot import Slot
 from .engine.printable import printable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Message(Slot):
 
     Also when the block raises: to have it again after a restart, leave it unreleased. ``data``,
     ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in
-    csrc/python/slot.c; ``_from`` gives its source, or raises ValueError.
+    csrc/python/slot.c, as is ``release()``; ``_from`` gives its source, or raises ValueError.
     """
 
     __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
@@ -46,14 +46,6 @@ class Message(Slot):
         @_controller.setter
         def _controller(self, controller: DeliveryController) -> None: ...
         def _from(self) -> DeliveryController: ...
-
-    def arrived(self, controller: DeliveryController, ack_slot: int, live_from: int) -> None:
-        """The slot was filled (receiving thread)."""
-        self._controller = controller
-        self._ack_slot = ack_slot
-        self._live_from = live_from
-        self._live = True
-        self._retained = False
 
     def allocate(self, capacity: int) -> None:
         """As Slot, and counts it."""
@@ -97,42 +89,23 @@ class Message(Slot):
     def retain(self) -> Self:
         """Keeps the message beyond its callback or iteration, until :meth:`release`. Any thread."""
         self._from()
-        self.settle()
         self._retained = True
         return self
-
-    def settle(self) -> None:
-        """Gets a record in the ack window, if it has none: something is delivered before this message is
-        consumed."""
-        controller = self._controller
-        if self._live and self._ack_slot == ITERATED and controller is not None and controller.window is not None:
-            self._ack_slot = controller.window.delivered(self.first_number, self.last_number)
 
     @property
     def retained(self) -> bool:
         """:meth:`retain` was called."""
         return self._retained
 
-    def done(self) -> None:
-        """An iteration asks for the next one: this one is consumed, unless it is retained."""
-        if not self.retained:
-            self.release()
-
-    def release(self) -> None:
-        """Consumes the message: it counts as acknowledged with the next batch of acks. Twice is a no-op. Any
-        thread."""
-        if not self._live:
-            return
-        self._live = False
+    def consumed_by_call(self) -> None:
+        """It is released, and more is to be done than to mark its record: it is acknowledged at once, or its
+        window counts."""
         controller = self._controller
         if controller is not None and controller.window is not None:
-            if self._ack_slot == ITERATED:
-                controller.window.passed(self.first_number, self.last_number)
-            elif self._receiver.immediate:
+            if self._receiver.immediate:
                 controller.consumed(self._ack_slot, self.last_number + 1)
             else:
                 controller.window.consumed(self._ack_slot)
-        self.forget()
 
     def __del__(self) -> None:
         """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an
@@ -145,15 +118,10 @@ class Message(Slot):
             hint = "it is not acknowledged, nor is what comes behind it: release() it, or use `with`"
             warnings.warn(f"{text}: {hint}", ResourceWarning, stacklevel=2, source=self)
 
-    def forget(self) -> None:
-        """Ends the message without consuming it (close), and gives it back to the pool."""
-        self._live = False
-        pool = self._receiver.pool
-        if self.untie():  # somebody looks at the memory still: it is theirs now
-            pool.kept(self._receiver.name)
-            self.allocate(self.capacity)
-        if len(pool.free) < pool.size:
-            pool.free.append(self)
+    def renew(self) -> None:
+        """Another buffer: the program looks at this one still, so it is the program's now."""
+        self._receiver.pool.kept(self._receiver.name)
+        self.allocate(self.capacity)
 
     @property
     def can_send_explicit_ack(self) -> bool:
@@ -172,7 +140,6 @@ class Message(Slot):
     def extract_ack(self) -> Ack:
         """An acknowledgement that outlives the message and its buffer. One for each stream is enough."""
         controller = self._from()
-        self.settle()  # its record says which incarnation of the source it belongs to
         return Ack(self._receiver, controller, self._ack_slot, self.last_number)
 
     def __enter__(self) -> Self:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, cast
 
 from .engine.log.columns import Entries
+from .engine.memory.message_slot import Pool
 from .message import Message
 
 if TYPE_CHECKING:
@@ -23,27 +23,14 @@ ENTRIES = 8
 """Arrays for batches that are kept."""
 
 
-def _alone() -> int:
-    """What getrefcount says of an object that one variable refers to: 2, and 1 from Python 3.14 on."""
-    only = object()
-    return getrefcount(only)
-
-
-ALONE = _alone()
-
-
-class MessagePool:
-    """Messages that wait to be used again, the longest waiting first. Its counters show that steady state
-    allocates nothing.
-
-    A message may come back while a variable still refers to it (``for msg in rcv`` binds the next one only
-    when it has it): it waits in line, and is free by the time that it is its turn.
-    """
+class MessagePool(Pool):
+    """Messages that wait to be used again (csrc/python/pool.c). Its counters show that steady state allocates
+    nothing."""
 
     def __init__(self, receiver: Releaser, size: int = MESSAGES) -> None:
         self._receiver = receiver
-        self.free: deque[Message] = deque()
         self.size = size
+        """Messages that are kept at most."""
         self.allocated = 0
         """Messages made so far."""
         self.buffers = 0
@@ -55,30 +42,12 @@ class MessagePool:
         self.kept_views = 0
         """Buffers that a program kept a view of beyond release."""
 
-    def take(self) -> Message:
-        """A message that nobody else refers to."""
-        free = self.free
-        if free:
-            message = free.popleft()
-            if getrefcount(message) == ALONE:
-                return message
-            free.append(message)
-            message = free.popleft()  # the next in line: a program may keep a released message for ever
-            if getrefcount(message) == ALONE:
-                return message
-            free.append(message)
-        return self._make()
-
-    def _make(self) -> Message:
+    def make(self) -> Message:
+        """One more, for none that waits is free."""
         self.allocated += 1
         message = Message(cast("Any", self._receiver))  # a Gate, which C looks into
-        self.most_in_use = max(self.most_in_use, self._receiver.slots - len(self.free))
+        self.most_in_use = max(self.most_in_use, self._receiver.slots - len(self))
         return message
-
-    def give(self, message: Message) -> None:
-        """Back from use. A deque's append and popleft are atomic: any thread may release."""
-        if len(self.free) < self.size:
-            self.free.append(message)
 
     def kept(self, name: str) -> None:
         """A view outlived its message's release. Says so once; ``name``: the receiver's."""
@@ -89,11 +58,6 @@ class MessagePool:
                 "and a new one is allocated each time. Copy with bytes(msg), or msg.retain() and release() later",
                 name,
             )
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the buffers that wait."""
-        return sum(message.capacity for message in tuple(self.free))
 
 
 class EntriesPool:

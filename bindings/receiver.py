@@ -11,6 +11,7 @@ from .batch import Batch
 from .counters import ReceiverStats
 from .engine.errors import ClosedError, UsageError
 from .engine.log.columns import FRAME_MIN
+from .engine.memory.message_slot import Flow
 from .engine.native.event_loop import Pace
 from .engine.native.runtime import time
 from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
@@ -53,32 +54,25 @@ class Receiver(Awaiting):
         self._on_message = on_message
         self.pace = Pace()
         self._turn_of = 0
-        self.iterated = None
         self._evicted: deque[tuple[DeliveryController, int]] = deque()
         self._in_hand: deque[Message | Batch] = deque()
-        """Of iterations that were left; ``left`` says that there is something."""
+        """Of iterations that were left; ``left`` says that there is something. So does ``again`` of
+        ``_evicted``."""
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
 
     # Pull ---------------------------------------------------------------------------------------------------
 
-    def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message, or None when the timeout (seconds; None for ever, 0 not at all) is over.
-
-        The message is not consumed until it is released; any number may be held.
-
-        Raises:
-            UsageError: another thread is receiving, or the receiver has a callback.
-            RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store
-                refuses. A call that waits believes only what a store was asked since the call: who held the
-                RegID before may have closed.
-        """
+    def receive_slowly(self, timeout: float | None) -> Message | None:
+        """Gate: the rest of ``receive`` (csrc/python/gate.c), where its lane has no message."""
         if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
             check_timeout(timeout)
         self._enter()
         try:
             if self.left:
                 self._consume_left()
+            if len(self.controllers) == 1:
+                self.open_lane()  # for the next call, while this one has nothing in its hand
             message = self._try_receive()
             if message is None and (timeout != 0 or not self.controllers):  # a program may poll as fast as it can
                 message = self._wait_receive(timeout)
@@ -118,13 +112,6 @@ class Receiver(Awaiting):
             if entered:
                 self.receiving = False
 
-    def settle(self) -> None:
-        """Driver: the current message of an iteration gets its record before anything behind it."""
-        message = self.iterated
-        if message is not None:
-            message.settle()
-            self.iterated = None
-
     def leave(self, message: Message | Batch) -> None:
         """An iteration was left (break, exception, dropped iterator) while this message was its current one.
 
@@ -147,8 +134,6 @@ class Receiver(Awaiting):
         self.left = False
         while self._in_hand:
             message = self._in_hand.popleft()
-            if self.iterated is message:
-                self.iterated = None
             controller = message._controller
             message.done()
             if controller is not None and controller.dozing:
@@ -173,7 +158,7 @@ class Receiver(Awaiting):
 
     def _try_receive(self) -> Message | None:
         """A message that is there now."""
-        if self._evicted:
+        if self.again:
             self._go_back()
         controllers = self.controllers
         message = self.pool.take()
@@ -198,19 +183,18 @@ class Receiver(Awaiting):
 
     def _arrived(self, controller: DeliveryController, message: Message) -> Message:
         """The slot was filled."""
-        feed, window = controller.feed, controller.window
-        assert feed is not None
-        assert window is not None
-        last = message.last_number
-        if self.iterated is not None:
-            self.settle()
-        message.arrived(controller, window.delivered(message.first_number, last), feed.live_from)
-        controller.delivered += 1
-        if controller.dozing:
-            controller.stir()
-        if last < feed.live_from:
-            controller.redelivered += 1
-        return message
+        assert controller.feed is not None
+        return cast("Message", self.arrived(controller, controller.feed.live_from, message))
+
+    def take_back(self, controller: DeliveryController, message: Message, ack_slot: int | None) -> None:
+        """Gate: an exception, of a signal handler as a rule, came before the program had this message, so it
+        is delivered again. ``ack_slot``: None if it has no record."""
+        self.lane = None
+        window, feed, first = controller.window, controller.feed, message.first_number
+        message.forget()
+        again = first if ack_slot is None or window is None else window.rewind(ack_slot)
+        if feed is not None and again is not None:
+            feed.seek(again)
 
     def _wait_receive(self, timeout: float | None) -> Message | None:
         called_ns = time.monotonic_ns()
@@ -234,6 +218,9 @@ class Receiver(Awaiting):
     def _wait_one(self, controller: DeliveryController, limit_ns: int) -> Message | None:
         """In C, on the ring itself: the fastest way to a message."""
         assert controller.feed is not None
+        if self.open_lane():
+            found = cast("Message | None", self.wait_in_lane(limit_ns))
+            return self._try_receive() if found is None and (self.lane is None or controller.feed.newer) else found
         message = self.pool.take()
         if controller.feed.wait(message, self.strategy, limit_ns):
             return self._arrived(controller, message)
@@ -265,16 +252,23 @@ class Receiver(Awaiting):
 
     def live(self) -> Iterable[Message]:
         """As :meth:`__iter__`, while one ring serves: the loop is in C (csrc/python/flow.c)."""
-        controller = self._alone()
-        if controller is None or self.context.sequential or self._on_message is not None or self.immediate:
-            return ()
-        live, window, feed = controller.live, controller.window, controller.feed
-        if live is None or window is None or feed is None or (ring := feed.ring) is None:
+        if self.context.sequential or not self.open_lane():
             return ()
         self.consume_left()
-        window.sweep()
-        self.settle()  # an iteration that stands still has not consumed its current message
-        return cast("Iterable[Message]", ring.flow(self, controller, live, self.strategy, WAIT_NS))
+        return cast("Iterable[Message]", Flow(self, WAIT_NS)) if self.lane is not None else ()
+
+    def open_lane(self) -> bool:
+        """Whether C may look into the ring alone (csrc/python/lane.c): one source, which it serves."""
+        if self.has_lane():
+            return True
+        controller = self._alone()
+        if controller is None or self._on_message is not None or self._eventfd >= 0 or self.closed:
+            return False
+        live, window = controller.live, controller.window
+        if live is None or window is None or (ring := live.ring) is None:
+            return False
+        self.lane = ring.lane(controller, live, self.strategy)
+        return True
 
     # Batches ------------------------------------------------------------------------------------------------
 
@@ -307,7 +301,7 @@ class Receiver(Awaiting):
 
     def _try_batch(self, maximum: int) -> Batch | None:
         self._check_pull()
-        if self._evicted:
+        if self.again:
             self._go_back()
         entries = self.entries.take(maximum)
         for controller in self._in_turn():
@@ -322,7 +316,6 @@ class Receiver(Awaiting):
         feed, window = controller.feed, controller.window
         assert feed is not None
         assert window is not None
-        self.settle()
         redelivered = entries.mark_retransmitted(view.count, feed.live_from)
         frames = entries.frames(view.count)
         first, last = int(view.entries[0].first_sequence_number), int(view.entries[view.count - 1].sequence_number)
@@ -347,10 +340,12 @@ class Receiver(Awaiting):
     def batch_evicted(self, controller: DeliveryController, ack_slot: int) -> None:
         """A batch was overwritten. Any thread; the receiving one goes back before it delivers more."""
         self._evicted.append((controller, ack_slot))
+        self.again = True  # last: who sees it finds the batch
 
     def _go_back(self) -> None:
         """From an evicted batch on all is delivered again. Until then its record holds the acks back."""
-        self.settle()  # the current message of an iteration was delivered behind the batch, and is forgotten with it
+        self.again = False
+        self.lane = None
         while self._evicted:
             controller, ack_slot = self._evicted.popleft()
             if controller.window is not None and controller.feed is not None:

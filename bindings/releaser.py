@@ -3,11 +3,9 @@ imports Receiver."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from .engine.control.host import Host
     from .engine.log.columns import Entries
     from .engine.options.resolve import Options
@@ -19,8 +17,6 @@ __all__ = ["Arrays", "Buffers", "Releaser"]
 class Buffers(Protocol):
     """Where released messages wait to be used again (MessagePool)."""
 
-    free: deque[Any]
-    size: int
     buffers: int
 
     def kept(self, name: str) -> None:
@@ -57,9 +53,6 @@ class Releaser(Protocol):
     @property
     def entries(self) -> Arrays:
         """Of its batches."""
-
-    def settle(self) -> None:
-        """Something happens behind the message that is being delivered."""
 
     def batch_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
         """Everything up to ``last`` of a batch is consumed."""

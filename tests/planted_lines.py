@@ -145,6 +145,27 @@ LINES = {
         ),
         "unit/test_printable.py",
     ),
+    # Messages that are received in C
+    "what_an_exception_kept_is_skipped": Line(
+        Patch("csrc/python/lane.c", "            take_back(g, c, s, 1);\n", ""),
+        "process/receiver/test_lane.py::test_a_message_that_a_signal_handler_kept_from_the_program_comes_again[receive]",
+    ),
+    "what_found_no_room_is_passed": Line(
+        Patch("csrc/python/lane.c", "        take_back(g, c, s, 0);\n", ""),
+        "process/receiver/test_lane.py::test_a_message_that_finds_no_room_in_the_window_comes_when_there_is[receive]",
+    ),
+    "what_was_evicted_waits_for_the_ring": Line(
+        Patch("csrc/python/lane.c", "!g->closed && !g->again;", "!g->closed;"),
+        "process/receiver/test_lane.py::test_a_batch_that_was_evicted_comes_again_first",
+    ),
+    "a_message_that_is_kept_is_used_again": Line(
+        Patch("csrc/python/pool.c", "return Py_REFCNT(message) == 1;", "return 1;"),
+        "process/receiver/test_lane.py::test_a_program_that_keeps_the_latest_messages_makes_no_more_of_them[3]",
+    ),
+    "a_release_moves_the_head_during_a_sweep": Line(
+        Patch("csrc/python/deliveries.c", "slot == d->head && !d->moving", "slot == d->head"),
+        "unit/receiver/test_ack_window.py",
+    ),
     # Misuse
     "an_empty_message_is_false": Line(
         Patch("csrc/python/slot.c", "{Py_nb_bool, slot_is_true},", ""),

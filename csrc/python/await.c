@@ -171,12 +171,12 @@ static int from_flow(struct awaited *a, PyObject **message)
     }
     Py_INCREF(OBJECT(flow));
     int found = hf_flow_step(flow, 0, message);
-    if (found == HF_FLOW_OVER && a->flow == flow) {
+    if (found == HF_OVER && a->flow == flow) {
         a->flow = NULL;
         Py_DECREF(OBJECT(flow));
     }
     Py_DECREF(OBJECT(flow));
-    return found != HF_FLOW_OVER;
+    return found != HF_OVER;
 }
 
 /* A message that is there now, in whatever way; NULL without an exception: none. */

@@ -5,9 +5,13 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_receive", NULL,
 
 PyMODINIT_FUNC PyInit__receive(void)
 {
+    static int (*const types[])(PyObject *) = {hf_cell_types, hf_deliveries_types, hf_pool_types, hf_slot_types,
+                                               hf_lane_types, hf_gate_types,       hf_flow_types, hf_await_type};
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && (hf_slot_types(module) < 0 || hf_flow_types(module) < 0 || hf_await_type(module) < 0)) {
-        Py_CLEAR(module);
+    for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++) {
+        if (types[i](module) < 0) {
+            Py_CLEAR(module);
+        }
     }
     return module;
 }

@@ -1,21 +1,11 @@
-/* slot.c: where one message lands, and the fields of the objects around it (slot.h). */
+/* slot.c: where one message lands, and how the program lets it go. */
 #include "python/slot.h"
 
-PyObject *hf_iterated;
-PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type, *hf_passed_type;
-static PyObject *release; /* memoryview.release */
+PyTypeObject *hf_slot_type, *hf_block_type;
+static PyObject *release_view; /* memoryview.release */
 
 static const char RELEASED[] =
     "this message was released, or its receiver closed: its buffer belongs to another one now";
-
-int hf_no_keywords(PyObject *keywords)
-{
-    if (keywords == NULL || PyDict_Size(keywords) == 0) {
-        return 1;
-    }
-    PyErr_SetString(PyExc_TypeError, "this type takes no keywords");
-    return 0;
-}
 
 /* ---- Block ---- */
 
@@ -81,95 +71,6 @@ static PyType_Slot block_slots[] = {{Py_tp_new, block_new},
                                     {Py_bf_releasebuffer, block_release},
                                     {0, NULL}};
 static PyType_Spec block_spec = {"holdfast._receive.Block", sizeof(struct block), 0, Py_TPFLAGS_DEFAULT, block_slots};
-
-/* ---- Gate, Counts, Served, Passed: fields and nothing else ---- */
-
-static int gate_traverse(struct gate *g, visitproc visit, void *arg)
-{
-    Py_VISIT(g->controllers);
-    Py_VISIT(g->iterated);
-    Py_VISIT(Py_TYPE(OBJECT(g)));
-    return 0;
-}
-
-static int gate_clear(PyObject *self)
-{
-    struct gate *g = (struct gate *)self;
-    Py_CLEAR(g->controllers);
-    Py_CLEAR(g->iterated);
-    return 0;
-}
-
-static int served_traverse(struct served *s, visitproc visit, void *arg)
-{
-    Py_VISIT(s->ring);
-    Py_VISIT(Py_TYPE(OBJECT(s)));
-    return 0;
-}
-
-static int served_clear(PyObject *self)
-{
-    Py_CLEAR(((struct served *)self)->ring);
-    return 0;
-}
-
-static int numbers_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(self));
-    return 0;
-}
-
-static int numbers_clear(PyObject *self)
-{
-    (void)self;
-    return 0;
-}
-
-/* Not by the type's slot: that is the deriving class's, which has ended its part already. */
-static void dealloc(PyObject *self, int (*clear)(PyObject *))
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
-static PyMemberDef gate_members[] = {{"controllers", T_OBJECT_EX, offsetof(struct gate, controllers), 0, NULL},
-                                     {"iterated", T_OBJECT, offsetof(struct gate, iterated), 0, NULL},
-                                     {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
-                                     {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
-                                     {"slots", T_LONGLONG, offsetof(struct gate, slots), READONLY, NULL},
-                                     {"left", T_BOOL, offsetof(struct gate, left), 0, NULL},
-                                     {NULL}};
-static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
-                                       {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
-                                       {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
-                                       {NULL}};
-static PyMemberDef served_members[] = {{"live_from", T_ULONGLONG, offsetof(struct served, live_from), 0, NULL},
-                                       {"ring", T_OBJECT, offsetof(struct served, ring), 0, NULL},
-                                       {"newer", T_BOOL, offsetof(struct served, newer), 0, NULL},
-                                       {NULL}};
-
-static PyMemberDef passed_members[] = {{"passed_below", T_ULONGLONG, offsetof(struct passed, passed_below), 0, NULL},
-                                       {NULL}};
-
-#define CELLS(name, shown, visit, clear)                                                                               \
-    static void name##_dealloc(PyObject *self)                                                                         \
-    {                                                                                                                  \
-        dealloc(self, clear);                                                                                          \
-    }                                                                                                                  \
-    static PyType_Slot name##_slots[] = {{Py_tp_dealloc, name##_dealloc},                                              \
-                                         {Py_tp_traverse, visit},                                                      \
-                                         {Py_tp_clear, clear},                                                         \
-                                         {Py_tp_members, name##_members},                                              \
-                                         {0, NULL}};                                                                   \
-    static PyType_Spec name##_spec = {"holdfast._receive." shown, sizeof(struct name), 0,                              \
-                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, name##_slots}
-CELLS(gate, "Gate", gate_traverse, gate_clear);
-CELLS(counts, "Counts", numbers_traverse, numbers_clear);
-CELLS(served, "Served", served_traverse, served_clear);
-CELLS(passed, "Passed", numbers_traverse, numbers_clear);
 
 /* ---- Slot ---- */
 
@@ -239,8 +140,8 @@ static PyObject *slot_from(struct slot *s, PyObject *none)
     if (usable(s) == NULL) {
         return NULL;
     }
-    Py_INCREF(s->controller);
-    return s->controller;
+    Py_INCREF(OBJECT(s->controller));
+    return OBJECT(s->controller);
 }
 
 static Py_ssize_t slot_length(struct slot *s)
@@ -316,7 +217,7 @@ static int slot_set_block(struct slot *s, PyObject *value, void *closure)
 static PyObject *slot_controller(struct slot *s, void *closure)
 {
     (void)closure;
-    PyObject *controller = s->controller ? s->controller : Py_None;
+    PyObject *controller = s->controller ? OBJECT(s->controller) : Py_None;
     Py_INCREF(controller);
     return controller;
 }
@@ -324,7 +225,13 @@ static PyObject *slot_controller(struct slot *s, void *closure)
 static int slot_set_controller(struct slot *s, PyObject *value, void *closure)
 {
     (void)closure;
-    return set_checked(&s->controller, value, hf_counts_type, "_controller");
+    return set_checked((PyObject **)&s->controller, value, hf_counts_type, "_controller");
+}
+
+static PyObject *slot_ack_slot(struct slot *s, void *closure)
+{
+    (void)closure;
+    return hf_ack_slot(s);
 }
 
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
@@ -338,19 +245,18 @@ static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords
         Py_INCREF(receiver);
         s->receiver = (struct gate *)receiver;
         s->receiver->slots++;
-        Py_INCREF(hf_iterated);
-        s->ack_slot = hf_iterated;
     }
     return (PyObject *)s;
 }
 
-int hf_slot_untie(struct slot *s)
+/* Ends what `data` gave; 1: a view of the memory is still out, -1: an exception. */
+static int untie(struct slot *s)
 {
     if (s->view != NULL) {
         PyObject *view = s->view;
         s->view = NULL;
         if (Py_REFCNT(view) > 1) { /* the program has it: it may not read the next message through it */
-            PyObject *done = PyObject_CallFunctionObjArgs(release, view, NULL);
+            PyObject *done = PyObject_CallFunctionObjArgs(release_view, view, NULL);
             if (done == NULL && !PyErr_ExceptionMatches(PyExc_BufferError)) {
                 Py_DECREF(view);
                 return -1;
@@ -363,11 +269,63 @@ int hf_slot_untie(struct slot *s)
     return s->block != NULL && s->block->views > 0;
 }
 
-static PyObject *slot_untie(struct slot *s, PyObject *none)
+int hf_slot_forget(struct slot *s)
+{
+    s->live = 0;
+    int out = untie(s);
+    if (out > 0) { /* somebody looks at the memory still: it is theirs now */
+        PyObject *done = PyObject_CallMethod(OBJECT(s), "renew", NULL);
+        out = done == NULL ? -1 : 0;
+        Py_XDECREF(done);
+    }
+    if (out == 0 && s->receiver != NULL) {
+        hf_pool_give(s->receiver->pool, s);
+    }
+    return out;
+}
+
+int hf_slot_release(struct slot *s)
+{
+    if (!s->live) {
+        return 0;
+    }
+    s->live = 0;
+    struct counts *c = s->controller;
+    if (c != NULL && s->receiver != NULL) {
+        Py_INCREF(OBJECT(c));
+        int status = hf_deliveries_consume(c, s);
+        Py_DECREF(OBJECT(c));
+        if (status < 0) {
+            return -1;
+        }
+    }
+    return hf_slot_forget(s);
+}
+
+static PyObject *none_or(int status)
+{
+    if (status < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *slot_forget(struct slot *s, PyObject *none)
 {
     (void)none;
-    int out = hf_slot_untie(s);
-    return out < 0 ? NULL : PyBool_FromLong(out);
+    return none_or(hf_slot_forget(s));
+}
+
+static PyObject *slot_release(struct slot *s, PyObject *none)
+{
+    (void)none;
+    return none_or(hf_slot_release(s));
+}
+
+static PyObject *slot_done(struct slot *s, PyObject *none)
+{
+    (void)none;
+    return none_or(s->retained ? 0 : hf_slot_release(s));
 }
 
 static PyGetSetDef slot_fields[] = {
@@ -379,11 +337,20 @@ static PyGetSetDef slot_fields[] = {
     {"block", (getter)slot_block, (setter)slot_set_block, NULL, NULL},
     {"capacity", (getter)slot_capacity, NULL, "Bytes of the buffer.", NULL},
     {"_controller", (getter)slot_controller, (setter)slot_set_controller, NULL, NULL},
+    {"_ack_slot", (getter)slot_ack_slot, NULL, NULL, NULL},
     {NULL}};
-static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
-                                     {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},
-                                     {"untie", (PyCFunction)slot_untie, METH_NOARGS, NULL},
-                                     {NULL}};
+static PyMethodDef slot_methods[] = {
+    {"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
+    {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},
+    {"release", (PyCFunction)slot_release, METH_NOARGS,
+     "release($self, /)\n--\n\nConsumes the message: it counts as acknowledged with the next batch of acks.\n\nTwice "
+     "is a "
+     "no-op. Any thread."},
+    {"done", (PyCFunction)slot_done, METH_NOARGS,
+     "done($self, /)\n--\n\nAn iteration asks for the next one: this one is consumed, unless it is retained."},
+    {"forget", (PyCFunction)slot_forget, METH_NOARGS,
+     "forget($self, /)\n--\n\nEnds the message without consuming it, and gives it back to the pool."},
+    {NULL}};
 #define ENTRY(field) (offsetof(struct slot, entry) + offsetof(struct hf_entry, field))
 static PyMemberDef slot_members[] = {{"first_number", T_ULONGLONG, ENTRY(first_sequence_number), READONLY, NULL},
                                      {"last_number", T_ULONGLONG, ENTRY(sequence_number), READONLY, NULL},
@@ -391,7 +358,6 @@ static PyMemberDef slot_members[] = {{"first_number", T_ULONGLONG, ENTRY(first_s
                                      {"entry_flags", T_USHORT, ENTRY(flags), READONLY, NULL},
                                      {"entry_fragments", T_USHORT, ENTRY(fragments), READONLY, NULL},
                                      {"_receiver", T_OBJECT, offsetof(struct slot, receiver), READONLY, NULL},
-                                     {"_ack_slot", T_OBJECT, offsetof(struct slot, ack_slot), 0, NULL},
                                      {"_live_from", T_ULONGLONG, offsetof(struct slot, live_from), 0, NULL},
                                      {"_live", T_BOOL, offsetof(struct slot, live), 0, NULL},
                                      {"_retained", T_BOOL, offsetof(struct slot, retained), 0, NULL},
@@ -399,7 +365,7 @@ static PyMemberDef slot_members[] = {{"first_number", T_ULONGLONG, ENTRY(first_s
 
 static void slot_dealloc(PyObject *self)
 {
-    dealloc(self, slot_clear);
+    hf_dealloc(self, slot_clear);
 }
 
 static PyType_Slot slot_slots[] = {{Py_tp_new, slot_new},           {Py_tp_dealloc, slot_dealloc},
@@ -410,31 +376,10 @@ static PyType_Slot slot_slots[] = {{Py_tp_new, slot_new},           {Py_tp_deall
 static PyType_Spec slot_spec = {"holdfast._receive.Slot", sizeof(struct slot), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slot_slots};
 
-/* ---- all of them ---- */
-
-static PyTypeObject *add(PyObject *module, const char *name, PyType_Spec *spec)
-{
-    PyObject *type = PyType_FromSpec(spec);
-    if (type == NULL || PyModule_AddObjectRef(module, name, type) < 0) {
-        Py_XDECREF(type);
-        return NULL;
-    }
-    return (PyTypeObject *)type; /* the module's types live as long as the process */
-}
-
 int hf_slot_types(PyObject *module)
 {
-    hf_iterated = PyLong_FromLong(-1);
-    hf_block_type = add(module, "Block", &block_spec);
-    hf_gate_type = add(module, "Gate", &gate_spec);
-    hf_counts_type = add(module, "Counts", &counts_spec);
-    hf_served_type = add(module, "Served", &served_spec);
-    hf_passed_type = add(module, "Passed", &passed_spec);
-    hf_slot_type = add(module, "Slot", &slot_spec);
-    release = PyObject_GetAttrString(OBJECT(&PyMemoryView_Type), "release");
-    if (hf_iterated == NULL || hf_block_type == NULL || hf_gate_type == NULL || hf_counts_type == NULL ||
-        hf_served_type == NULL || hf_passed_type == NULL || hf_slot_type == NULL || release == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "ITERATED", hf_iterated);
+    hf_block_type = hf_add_type(module, "Block", &block_spec);
+    hf_slot_type = hf_add_type(module, "Slot", &slot_spec);
+    release_view = PyObject_GetAttrString(OBJECT(&PyMemoryView_Type), "release");
+    return hf_block_type == NULL || hf_slot_type == NULL || release_view == NULL ? -1 : 0;
 }

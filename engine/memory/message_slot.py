@@ -1,15 +1,12 @@
 """Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is
-a slot.
-
-ITERATED stands instead of a slot of the ack window: this is the current message of an iteration.
-"""
+a slot, and a pool keeps them."""
 
 from __future__ import annotations
 
-from ..native.core import ITERATED, Awaited, Block, CData, Gate, ffi
+from ..native.core import Awaited, Block, CData, Flow, Gate, Pool, ffi
 from ..native.core import Slot as Cells
 
-__all__ = ["ITERATED", "Awaited", "Slot"]
+__all__ = ["Awaited", "Flow", "Pool", "Slot"]
 
 SMALL = 8192
 """Bytes of a new slot's buffer: messages below it are always copied (docs/design.md 26)."""

@@ -15,9 +15,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..._receive import ITERATED, Awaited, Block, Counts, Flow, Gate, Passed, Served, Slot
+from ..._receive import Awaited, Block, Counts, Deliveries, Flow, Gate, Lane, Pool, Served, Slot
 
-__all__ = ["ITERATED", "Awaited", "Block", "CData", "Counts", "Flow", "Gate", "Passed", "Served", "Slot", "ffi", "lib"]
+__all__ = [
+    "Awaited", "Block", "CData", "Counts", "Deliveries", "Flow", "Gate", "Lane", "Pool", "Served", "Slot", "ffi", "lib",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from ..._core import CData, ffi, lib

@@ -4,7 +4,8 @@ program says.
 An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of
 delivery. A record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are
 free-running, so an old tag never means a new record: whatever races, an acknowledgement can come late, never
-early.
+early. Delivering and consuming are in C (csrc/python/deliveries.c): what is consumed in order moves the head
+at once, and the rest is found by a sweep.
 
 An ExplicitWindow has no records: the program acknowledges, releasing means nothing.
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..native import kernels
-from ..native.core import Passed
+from ..native.core import Deliveries
 from ..native.runtime import threading
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ class _Ring:
     """Records, seen twice: by field for Python (memoryviews store faster than numpy), as a record array for
     kernels."""
 
-    __slots__ = ("firsts", "lasts", "mask", "records", "slots", "tags")
+    __slots__ = ("firsts", "lasts", "mask", "memory", "records", "slots", "tags")
 
     def __init__(self, slots: int) -> None:
         import numpy as np
 
         # Private: a forked child that releases its copy of a message consumes nothing of the parent's.
-        memory = mmap.mmap(-1, slots * _WORDS * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.memory = memory = mmap.mmap(-1, slots * _WORDS * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.slots = slots
         self.mask = slots - 1
         words = memoryview(memory).cast("q")
@@ -54,7 +55,7 @@ class _Ring:
         self.records: NDArray[Any] = np.frombuffer(memory, kernels.ack_record())
 
 
-class AckWindow(Passed):
+class AckWindow(Deliveries):
     """The deliveries of one receiver from one source."""
 
     def __init__(self, start: int, *, slots: int = INITIAL_SLOTS, maximum: int = MAXIMUM_SLOTS) -> None:
@@ -63,15 +64,12 @@ class AckWindow(Passed):
         if not 1 <= slots <= maximum or slots & (slots - 1) or maximum & (maximum - 1):
             raise ValueError(f"{slots} and {maximum} slots: powers of two, the first not above the second")
         self._ring = _Ring(slots)
+        self.use(self._ring.memory)
         self._maximum = maximum
-        self._head = 0
-        self._tail = 0
-        self._ack = start
-        self.passed_below = start
-        """As `_ack`, by `passed`: two threads, two words."""
+        self.swept = start
+        """First number behind the records below `head`."""
         self._told = start
         self._lock = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
-        self._sweeping = False
 
     @property
     def ack(self) -> int:
@@ -81,32 +79,22 @@ class AckWindow(Passed):
     @property
     def outstanding(self) -> int:
         """Records that are delivered and not yet passed by the acknowledgement."""
-        return self._tail - self._head
+        return self.tail - self.head
 
     @property
     def slots(self) -> int:
         """Records that the window has room for now."""
         return self._ring.slots
 
-    def delivered(self, first: int, last: int) -> int:
-        """Record that numbers first..last go to the user, as one unit; return the slot to give to `consumed`.
+    def make_room(self) -> None:
+        """For one record at least. Raises UsageError (HF_FULL)."""
+        self._sweep()
+        if self.outstanding >= self._ring.slots:
+            self._grow()
 
-        Raises UsageError (HF_FULL) when the user holds more than the maximum of messages unreleased.
-        """
-        slot = self._tail
-        ring = self._ring
-        if slot - self._head >= ring.slots:
-            self._sweep()
-            if slot - self._head >= ring.slots:
-                ring = self._grow()
-        at = slot & ring.mask
-        ring.firsts[at] = first
-        ring.lasts[at] = last
-        ring.tags[at] = 2 * slot
-        self._tail = slot + 1
-        return slot
-
-    delivered_range = delivered  # a batch is one record: it is released as a whole
+    def delivered_range(self, first: int, last: int) -> int:
+        """As `delivered`. A batch is one record: it is released as a whole."""
+        return self.delivered(first, last)
 
     def lost(self, first: int, last: int) -> None:
         """Record that numbers first..last will never come: they hold nothing back."""
@@ -115,37 +103,7 @@ class AckWindow(Passed):
     @property
     def settled(self) -> bool:
         """Everything delivered is consumed, and `advance` has told of it."""
-        return self._head == self._tail and max(self._ack, self.passed_below) <= self._told
-
-    def idle(self) -> bool:
-        """No record is outstanding: the receiving thread may assign `passed_below` instead of calling
-        `passed`."""
-        return self._head == self._tail
-
-    def sweep(self) -> None:
-        """Forget what is consumed, so that the window may be idle. An acknowledgement does it, too."""
-        self._sweep(LOOK_S)
-
-    def passed(self, first: int, last: int) -> None:
-        """Record that numbers first..last were delivered and are consumed, before anything else is delivered.
-
-        The receiving thread only. As long as nothing else is outstanding it needs no record.
-        """
-        if self.idle():
-            self.passed_below = last + 1
-        else:
-            self.consumed(self.delivered(first, last))
-
-    def consumed(self, slot: int) -> None:
-        """Record that the user is done with a slot. A second time is a no-op."""
-        while True:
-            ring = self._ring
-            at = slot & ring.mask
-            if ring.tags[at] == 2 * slot:
-                ring.tags[at] = 2 * slot + 1
-            # `_grow` publishes the new ring before it takes over what was consumed in the old one.
-            if self._ring is ring:
-                return
+        return self.head == self.tail and self.swept <= self._told
 
     def valid(self, slot: int, number: int) -> int | None:
         """What an acknowledgement of everything below `number` still means, as part of the delivery `slot`.
@@ -164,7 +122,7 @@ class AckWindow(Passed):
 
         For views that were evicted. None: the slot was consumed and acknowledged before, nothing changes.
         """
-        if not self._head <= slot < self._tail:
+        if not self.head <= slot < self.tail:
             return None
         ring = self._ring
         first = ring.firsts[slot & ring.mask]
@@ -174,13 +132,15 @@ class AckWindow(Passed):
     def _forget(self, slot: int, number: int) -> None:
         """`slot` and all later deliveries are void; delivery goes on at `number`."""
         ring = self._ring
+        before, self.moving = self.moving, True
         # Latest first: the prefix cannot pass `slot` before everything behind it says that nothing there is
         # acknowledged.
-        for forgotten in range(self._tail - 1, slot - 1, -1):
+        for forgotten in range(self.tail - 1, slot - 1, -1):
             at = forgotten & ring.mask
             ring.firsts[at] = number
             ring.lasts[at] = number - 1
             ring.tags[at] = 2 * forgotten + 1
+        self.moving = before
 
     def advance(self) -> int | None:
         """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not
@@ -189,7 +149,7 @@ class AckWindow(Passed):
         Two threads at once may both get it.
         """
         self._sweep(LOOK_S)
-        ack = max(self._ack, self.passed_below)
+        ack = self.swept
         if ack <= self._told:
             return None
         self._told = ack
@@ -204,14 +164,16 @@ class AckWindow(Passed):
         with self._lock:
             self._sweep()
             ring = self._ring
-            slot = self._head
-            while slot < self._tail and ring.firsts[slot & ring.mask] < start:
+            before, self.moving = self.moving, True
+            slot = self.head
+            while slot < self.tail and ring.firsts[slot & ring.mask] < start:
                 at = slot & ring.mask
                 ring.lasts[at] = min(ring.lasts[at], start - 1)  # a batch that reaches over it
                 slot += 1
             self._forget(slot, start)
-            self._ack, self.passed_below = min(self._ack, start), min(self.passed_below, start)
+            self.swept = min(self.swept, start)
             self._told = min(self._told, start)
+            self.moving = before
 
     def told(self, ack: int) -> None:
         """Record that everything below `ack` was acknowledged without asking here: at the start, or in
@@ -229,42 +191,43 @@ class AckWindow(Passed):
         try:
             # Never inside itself: the records that the outer one walks over must not be free for use before
             # it ends.
-            if self._sweeping:
+            if self.moving:
                 return
-            self._sweeping = True
+            self.moving = True
             try:
-                prefix = kernels.best(kernels.contiguous_prefix)
-                head, last = prefix(self._ring.records, self._head, self._tail)
-                if head > self._head:
-                    self._head = head
-                    self._ack = max(self._ack, int(last) + 1)
+                if self.head < self.tail:
+                    prefix = kernels.best(kernels.contiguous_prefix)
+                    head, last = prefix(self._ring.records, self.head, self.tail)
+                    if head > self.head:
+                        self.head = head
+                        self.swept = max(self.swept, int(last) + 1)
             finally:
-                self._sweeping = False
+                self.moving = False
         finally:
             self._lock.release()
 
-    def _grow(self) -> _Ring:
+    def _grow(self) -> None:
         """Move to a ring of twice the slots."""
         old = self._ring
         if old.slots >= self._maximum:
-            oldest = old.firsts[self._head & old.mask]
+            oldest = old.firsts[self.head & old.mask]
             raise UsageError(
                 f"{old.slots} messages are delivered and not released, the oldest has number {oldest}",
                 hint="release messages that you hold",
                 code="HF_FULL",
             )
         new = _Ring(old.slots * 2)
-        live = range(self._head, self._tail)
+        live = range(self.head, self.tail)
         for slot in live:
             new.records[slot & new.mask] = old.records[slot & old.mask]
         self._ring = new
+        self.use(new.memory)  # from here on what is consumed is marked there
         for slot in live:
             if old.tags[slot & old.mask] == 2 * slot + 1:
                 new.tags[slot & new.mask] = 2 * slot + 1
-        return new
 
 
-class ExplicitWindow(Passed):
+class ExplicitWindow(Deliveries):
     """The deliveries of one receiver from one source where only the program acknowledges (docs/semantics.md
     G.4).
 
@@ -275,13 +238,13 @@ class ExplicitWindow(Passed):
 
     def __init__(self, start: int) -> None:
         """Begin with everything below `start` acknowledged."""
+        self.is_explicit = True
         self.passed_below = start
         """Number behind the last one that was delivered."""
         self._seen = start
         self._told = start
         self._voids: list[int] = []
-        """Where each new incarnation began."""
-        self._era = 0
+        """Where each new incarnation began; `era`: how many."""
 
     @property
     def settled(self) -> bool:
@@ -293,29 +256,13 @@ class ExplicitWindow(Passed):
         """First number that is not acknowledged."""
         return self._told
 
-    def delivered(self, first: int, last: int) -> int:
-        """Record that numbers first..last go to the user."""
-        self.passed_below = last + 1
-        return first + self._era
-
-    delivered_range = delivered
+    def delivered_range(self, first: int, last: int) -> int:
+        """As `delivered`."""
+        return self.delivered(first, last)
 
     def lost(self, first: int, last: int) -> None:
         """Record that numbers first..last will never come."""
         self.passed_below = last + 1
-
-    def idle(self) -> bool:
-        """The receiving thread may assign `passed_below`."""
-        return True
-
-    def sweep(self) -> None:
-        """Nothing: there are no records."""
-
-    def passed(self, first: int, last: int) -> None:
-        """Nothing: releasing is no acknowledgement here."""
-
-    def consumed(self, slot: int) -> None:
-        """Nothing: releasing is no acknowledgement here."""
 
     def rewind(self, slot: int) -> int | None:
         """The number to go on from when a view that began at `slot` was evicted; None: all of it was
@@ -336,7 +283,7 @@ class ExplicitWindow(Passed):
         are its acks."""
         self.passed_below, self._told = min(self.passed_below, start), min(self._told, start)
         self._voids.append(start)
-        self._era = len(self._voids) << _ERA
+        self.era = len(self._voids)
 
     def valid(self, slot: int, number: int) -> int:
         """As AckWindow: what was delivered before a new incarnation says nothing about numbers from its

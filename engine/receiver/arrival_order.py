@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..log.reader import ONLY_DECLARED
-from ..native.core import Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrivalFeed", "ArrivalWindow"]
 
 
-class ArrivalWindow(Passed):
+class ArrivalWindow:
     """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot +
     (1 if live).
 
@@ -52,23 +51,12 @@ class ArrivalWindow(Passed):
         """Everything delivered is consumed, and :meth:`advance` has told of it."""
         return all(part.settled for part in self._parts)
 
-    def idle(self) -> bool:
-        """Never: which part a message belongs to is told by its number."""
-        return False
-
-    def sweep(self) -> None:
-        """Nothing, for it is never idle."""
-
     def delivered(self, first: int, last: int) -> int:
         """As AckWindow."""
         live = first >= self.split
         return 2 * self._parts[live].delivered(first, last) + live
 
     delivered_range = delivered
-
-    def passed(self, first: int, last: int) -> None:
-        """As AckWindow."""
-        self.consumed(self.delivered(first, last))
 
     def lost(self, first: int, last: int) -> None:
         """As AckWindow."""

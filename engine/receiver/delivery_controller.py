@@ -348,7 +348,6 @@ class DeliveryController(Counts):
     def lost(self, first: int, last: int) -> None:
         """Listener: holds no ack back; told one by one, or as one burst."""
         assert self.window is not None
-        self.receiver.settle()
         self.window.lost(first, last)
         if last - first + 1 > self.receiver.options.delivery_control_maximum_burst_loss:
             self.tell(events.UnrecoverableLossBurst(self.topic, self.source, last))
@@ -382,7 +381,6 @@ class DeliveryController(Counts):
         """Listener: acks of what is void now must not count for the numbers of the new incarnation. Several
         may begin before one is stored."""
         assert self.window is not None
-        self.receiver.settle()
         with self.acking:
             if incarnation > self._begun[0]:
                 self.window.rebase(void)

@@ -77,6 +77,7 @@ class CountedWindow(AckWindow):
 
     def __init__(self, start: int, outstanding: Outstanding) -> None:
         super().__init__(start)
+        self.counted = True
         self._outstanding = outstanding
         self._open: dict[int, int] = {}
         """Slot -> fragments, of what is out. The receiving thread's."""
@@ -87,8 +88,6 @@ class CountedWindow(AckWindow):
         self._open[slot] = last - first + 1
         self._outstanding.delivered(last - first + 1)
         return slot
-
-    delivered_range = delivered
 
     def lost(self, first: int, last: int) -> None:
         """As AckWindow; it was never out."""
@@ -115,6 +114,7 @@ class CountedExplicitWindow(ExplicitWindow):
 
     def __init__(self, start: int, outstanding: Outstanding) -> None:
         super().__init__(start)
+        self.counted = True
         self._outstanding = outstanding
         self._open: deque[tuple[int, int]] = deque()
         """(last number, fragments) of what is out, ascending. The receiving thread's."""
@@ -124,8 +124,6 @@ class CountedExplicitWindow(ExplicitWindow):
         self._open.append((last, last - first + 1))
         self._outstanding.delivered(last - first + 1)
         return super().delivered(first, last)
-
-    delivered_range = delivered
 
     def not_outstanding(self, number: int) -> None:
         """As ExplicitWindow."""

@@ -43,9 +43,6 @@ class ReceiverPort(Protocol):
     def has_session(self, claims: bool = True) -> bool:
         """No other receiver of its session is known to be there; it ``claims`` that."""
 
-    def settle(self) -> None:
-        """Something happens behind the message that is being delivered."""
-
     def tell(self, event: object) -> None:
         """Queues an event."""
 

@@ -147,10 +147,6 @@ class Receiver(Gate):
         """What registers with one more source, and reads it."""
         return DeliveryController(self, found)
 
-    def settle(self) -> None:
-        """Something happens behind the message that is being delivered: it gets its record of the acks
-        first."""
-
     def not_receiving(self) -> contextlib.AbstractContextManager[object]:
         """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 100
         ms."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import EvictedError
 from ..log.columns import read_only_bytes
 from ..memory.mapping import Bells, Mapping, owned
-from ..native.core import CData, Counts, Flow, Gate, Served, ffi, lib
+from ..native.core import CData, Counts, Lane, Served, ffi, lib
 from ..native.status import check
 
 if TYPE_CHECKING:
@@ -67,13 +67,11 @@ class RingReader:
         cannot be told."""
         return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
 
-    def flow(self, receiver: Gate, controller: Counts, feed: Served, strategy: int, look_ns: int) -> Flow:
-        """The messages of this ring one by one, until something else must be looked at (csrc/python/flow.c).
-
-        It waits as ``strategy`` says, and looks around every ``look_ns``. Keeps this reader.
-        """
+    def lane(self, controller: Counts, feed: Served, strategy: int) -> Lane:
+        """The messages of this ring one by one, while it is what serves ``feed`` (csrc/python/lane.c). It
+        waits as ``strategy`` says."""
         soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
-        return Flow(receiver, controller, feed, self, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
+        return Lane(controller, feed, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns)
 
     def wait(self, strategy: int, timeout_ns: int) -> None:
         """Until there may be something to read, at most so long."""

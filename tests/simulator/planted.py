@@ -156,9 +156,9 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     ),
     "delivered_is_acknowledged": (
         Patch(
-            "engine/receiver/ack_window.py",
-            "        ring.tags[at] = 2 * slot\n        self._tail = slot + 1",
-            "        ring.tags[at] = 2 * slot + 1\n        self._tail = slot + 1",
+            "csrc/python/deliveries.c",
+            "    record->tag = 2 * d->tail;",
+            "    record->tag = 2 * d->tail + 1;",
         ),
     ),
     "a_blind_peer_is_empty": (

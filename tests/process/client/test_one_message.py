@@ -39,7 +39,7 @@ def part(title: str) -> str:
 
 def listed() -> dict[str, tuple[set[str], set[str]]]:
     """Step -> files that it always enters, and those that it enters at times."""
-    rows = re.findall(r"^\| ([a-z]+) \| (`.*?) \| (.*?)\|$", part("Which files one message enters"), re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z]+) \| (`.*?|none) \| (.*?)\|$", part("Which files one message enters"), re.MULTILINE)
     names = re.compile(r"`([^`]+)`")
     return {step: (set(names.findall(always)), set(names.findall(at_times))) for step, always, at_times in rows}
 

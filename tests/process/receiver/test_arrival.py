@@ -199,13 +199,13 @@ def test_lost_numbers_and_evicted_batches_belong_to_their_part() -> None:
     window.lost(0, 9)
     assert window.advance() == 10
     assert window.rewind(batch) == 10
-    window.passed(10, 10)
+    window.consumed(window.delivered(10, 10))
     assert window.advance() == 11
 
 
 def test_a_new_incarnation_takes_back_what_was_acknowledged_of_the_old_one() -> None:
     window = ArrivalWindow(AckWindow(0), AckWindow(10), 10)
-    window.passed(10, 12)
+    window.consumed(window.delivered(10, 12))
     window.lost(0, 9)
     assert window.advance() == 13
     window.rebase(7)

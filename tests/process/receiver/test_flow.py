@@ -16,7 +16,7 @@ from support.receiving import SHORT, send, source, until
 from support.timed import Calls, median_ns, timed
 
 import holdfast as hf
-from holdfast.engine.native.core import Block, Counts, Flow, Gate, Passed, Served
+from holdfast.engine.native.core import Block, Counts, Flow, Gate, Lane, Pool, Served
 from holdfast.engine.native.core import Slot as Cells
 from holdfast.engine.native.waiting import STRATEGIES
 from holdfast.engine.receiver.ring_reader import RingReader
@@ -39,15 +39,11 @@ def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
 
 
 def flowing(src: hf.Source, rcv: hf.Receiver) -> Iterator[hf.Message]:
-    """An iteration whose next message comes by a flow: the ring serves, and nothing is outstanding."""
+    """An iteration whose next message comes by a flow: the ring serves."""
     messages = iter(rcv)
     send(src, 2)
     assert [next(messages).sequence_number for _ in range(2)] == [0, 1]
-    (controller,) = rcv.controllers
-    assert controller.live is not None
-    assert controller.live.ring is not None
-    assert controller.window is not None
-    assert controller.window.idle()
+    assert rcv.has_lane()
     return messages
 
 
@@ -73,8 +69,7 @@ def acknowledged(receiver: hf.Receiver) -> int:
 
 @pytest.mark.parametrize("how", ["released first", "held", "retained", "explicitly released later"])
 def test_what_is_received_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver, how: str) -> None:
-    """However the loop's own message ends: the window was idle when that was delivered, and is not any
-    more."""
+    """However the loop's own message ends."""
     messages = flowing(src, rcv)
     send(src, 10)
     mine = next(messages)
@@ -140,7 +135,6 @@ def test_a_batch_is_awaited_as_the_strategy_says(
 
 
 def test_what_a_signal_handler_receives_during_a_wait_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:
-    """Between two messages the loop has none that could be settled."""
     messages = flowing(src, rcv)
     held: list[hf.Message | None] = []
 
@@ -358,27 +352,45 @@ def test_no_more_is_read_than_the_memory_has(src: hf.Source, rcv: hf.Receiver) -
             look()
 
 
-def test_a_flow_of_nothing_is_refused() -> None:
-    class Receiver(Gate):
-        _evicted, pool = (), None
-
-    class DeliveryController(Counts):
-        window: Any = None
-
-    class Feed(Served):
-        pass
-
-    gate, controller, feed = Receiver(), DeliveryController(), Feed()
-    with pytest.raises(AttributeError, match="controllers"):
-        Flow(gate, controller, feed, None, (1, 1, 1), 0, 0, 0)
-    gate.controllers = (controller,)
-    with pytest.raises(TypeError, match="window"):
-        Flow(gate, controller, feed, None, (1, 1, 1), 0, 0, 0)
-    controller.window = Passed()
+def test_a_lane_of_nothing_is_refused() -> None:
+    controller, feed = Counts(), Served()
     with pytest.raises(ValueError, match="address"):
-        Flow(gate, controller, feed, None, (1, 1, 0), 0, 0, 0)
+        Lane(controller, feed, (1, 1, 0), 0, 0)
     with pytest.raises(TypeError):
-        Flow(gate, controller, object(), None, (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
+        Lane(controller, object(), (1, 1, 1), 0, 0)  # type: ignore[arg-type]
+    gate = Gate()
+    for lane in (None, object()):
+        gate.lane = lane  # type: ignore[assignment]
+        with pytest.raises(ValueError, match="no lane"):
+            Flow(gate, 0)
+    gate.lane = Lane(controller, feed, (1, 1, 1), 0, 0)
+    assert not gate.has_lane(), "nothing serves there"
+    assert gate.lane is None
+
+
+def test_a_message_of_a_source_that_has_not_begun_is_refused() -> None:
+    taken: list[object] = []
+
+    class Receiver(Gate):
+        def take_back(self, *what: object) -> None:
+            taken.append(what)
+
+    gate, controller = Receiver(), Counts()
+    slot = Cells(gate)
+    with pytest.raises(RuntimeError, match="not begun"):
+        gate.arrived(controller, 0, slot)
+    assert taken == [(controller, slot, None)]
+
+
+def test_a_pool_gives_messages_only() -> None:
+    class Odd(Pool):
+        def make(self) -> object:
+            return object()
+
+    with pytest.raises(TypeError, match="something else"):
+        Odd().take()
+    with pytest.raises(TypeError, match="takes a message"):
+        Odd().give(object())
 
 
 def test_a_block_counts_the_views_of_it() -> None:

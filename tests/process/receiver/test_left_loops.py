@@ -247,7 +247,7 @@ def test_a_loop_that_goes_on_is_as_quick_as_before(
 
         monkeypatch.setattr(where, name, counted)
 
-    for where, name in ((Message, "release"), (Message, "settle"), (AckWindow, "delivered"), (AckWindow, "idle")):
+    for where, name in ((hf.Receiver, "receive_slowly"), (Message, "consumed_by_call"), (AckWindow, "make_room")):
         count(where, name)
     send(src, 1000)
     assert numbers_until(rcv, AT + 1000)[-1] == AT + 1000

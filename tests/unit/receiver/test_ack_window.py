@@ -123,24 +123,64 @@ class Interrupted:
         self.part[at] = value
 
 
-def test_a_release_that_growing_overtakes_is_not_lost() -> None:
+@pytest.mark.parametrize("released", [0, 1])
+def test_a_release_while_growing_takes_over_what_was_released_is_not_lost(released: int) -> None:
     window, slots = window_with(2, slots=2)
     ring = window._ring
-    ring.tags = Interrupted(ring.tags, 0, lambda: window.delivered(2, 2))  # type: ignore[assignment]
-    window.consumed(slots[0])
+    ring.tags = Interrupted(ring.tags, 0, lambda: window.consumed(slots[released]))  # type: ignore[assignment]
+    window.delivered(2, 2)
     assert window.slots == 4
-    assert window.advance() == 1
+    window.consumed(slots[1 - released])
+    assert window.advance() == 2
 
 
-def test_a_release_while_records_move_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("released", [0, 1])
+def test_a_release_while_records_move_is_not_lost(monkeypatch: pytest.MonkeyPatch, released: int) -> None:
     window, slots = window_with(2, slots=2)
     ring = window._ring
-    ring.records = Interrupted(ring.records, 1, lambda: window.consumed(slots[0]))  # type: ignore[assignment]
+    ring.records = Interrupted(ring.records, 1, lambda: window.consumed(slots[released]))  # type: ignore[assignment]
     with monkeypatch.context() as patch:
         patch.setattr(window, "_sweep", lambda: None)  # the kernel takes arrays only
         window.delivered(2, 2)
     assert window.slots == 4
-    assert window.advance() == 1
+    window.consumed(slots[1 - released])
+    assert window.advance() == 2
+
+
+def test_the_head_follows_what_is_consumed_in_order_without_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = AckWindow(0, slots=2)
+    monkeypatch.setattr(window, "_sweep", lambda wait_s=-1: pytest.fail("a sweep"))
+    for number in range(100):
+        slot = window.delivered(number, number)
+        assert window.outstanding == 1
+        window.consumed(slot)
+        assert window.outstanding == 0
+
+
+@pytest.mark.parametrize("slot", [0, 1, 7, 2**64 - 1])
+def test_a_slot_that_was_not_delivered_is_not_consumed(slot: int) -> None:
+    window = AckWindow(0)
+    window.consumed(slot)
+    assert (window.outstanding, window.advance()) == (0, None)
+    window.delivered(0, 0)
+    assert (window.outstanding, window.advance()) == (1, None)
+
+
+def test_a_release_while_a_new_incarnation_cuts_a_batch_acknowledges_none_of_it() -> None:
+    window = AckWindow(0)
+    slot = window.delivered_range(0, 9)
+    ring = window._ring
+    ring.firsts = Interrupted(ring.firsts, 0, lambda: window.consumed(slot))  # type: ignore[assignment]
+    window.rebase(4)
+    assert window.advance() == 4
+    window.consumed(window.delivered(4, 4))
+    assert window.advance() == 5
+
+
+@pytest.mark.parametrize("memory", [b"", bytes(24), bytearray(72), bytearray(23)])
+def test_records_lie_in_memory_that_may_be_written_and_is_a_power_of_two_of_them(memory: bytes) -> None:
+    with pytest.raises((ValueError, BufferError)):
+        AckWindow(0).use(memory)
 
 
 def test_too_many_held_messages_are_a_typed_error_that_names_the_oldest() -> None:
@@ -216,17 +256,18 @@ def test_threads_that_release_while_the_window_grows_lose_nothing() -> None:
 
 
 def test_a_release_within_a_sweep_does_not_disturb_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    window, slots = window_with(2, slots=2)
+    window, slots = window_with(3, slots=4)
 
     def sweep(records: object, head: int, tail: int) -> tuple[int, int]:
-        window.consumed(slots[1])  # a finalizer runs in the middle
+        window.consumed(slots[0])  # a finalizer runs in the middle
+        assert window.outstanding == 3, "the head stays where it is"
         assert window.advance() is None
-        return 1, 0
+        return 0, 0
 
-    window.consumed(slots[0])
+    window.consumed(slots[1])
     with monkeypatch.context() as patch:
         patch.setattr(kernels, "contiguous_prefix", sweep)
-        assert window.advance() == 1
+        assert window.advance() is None
     assert window.advance() == 2
 
 
@@ -288,17 +329,19 @@ def test_an_acknowledgement_does_not_wait_for_ever_for_another_threads_sweep(mon
     """The sweep may have been interrupted by a finalizer that waits for this very acknowledgement."""
     monkeypatch.setattr(ack_window, "LOOK_S", 0.001)
     window, slots = window_with(1)
-    window.consumed(slots[0])
     inside, leave = threading.Event(), threading.Event()
 
     def sweep() -> None:
         with window._lock:
+            window.moving = True
             inside.set()
             leave.wait(90)
+            window.moving = False
 
     thread = threading.Thread(target=sweep)
     thread.start()
     assert inside.wait(90)
+    window.consumed(slots[0])
     assert window.advance() is None
     leave.set()
     thread.join()
@@ -313,7 +356,7 @@ def test_explicit_nothing_but_the_program_acknowledges() -> None:
     slot = window.delivered(5, 7)
     assert not window.settled, "the timer looks once, for the counters"
     window.consumed(slot)
-    window.passed(8, 8)
+    window.delivered(8, 8)
     window.lost(8, 9)
     assert window.advance() is None
     assert window.settled

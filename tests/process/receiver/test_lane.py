@@ -1,0 +1,368 @@
+"""``receive()`` in its lane, which is in C (csrc/python/lane.c, gate.c): when it is open, when it ends, and
+that nothing which goes wrong there skips a message. Also the pool that messages come from."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+from support.receiving import SHORT, send, source, take
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.native.core import Flow
+from holdfast.engine.receiver import ack_window
+from holdfast.engine.receiver.ack_window import AckWindow
+from holdfast.engine.receiver.feed import Feed
+
+if TYPE_CHECKING:
+    from holdfast.engine.receiver.delivery_controller import DeliveryController
+
+
+class InterruptError(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def src(ctx: hf.Context) -> hf.Source:
+    return source(ctx)
+
+
+@pytest.fixture
+def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
+    """Its lane is open, and numbers 0 and 1 were received."""
+    receiver = ctx.receiver("quotes")
+    opened(receiver, src)
+    return receiver
+
+
+def opened(receiver: hf.Receiver, src: hf.Source) -> None:
+    """Its lane is open."""
+    until("registered", lambda: receiver.stats().sources == 1)
+    send(src, 2)
+    take(receiver, 2)
+    assert receiver.has_lane()
+
+
+def one(receiver: hf.Receiver) -> hf.Message:
+    message = receiver.receive(SHORT)
+    assert message is not None
+    return message
+
+
+def acknowledged(receiver: hf.Receiver) -> int:
+    """As the timer would do it now."""
+    receiver.acknowledge(0)
+    (number,) = receiver.stats().acknowledged.values()
+    return number
+
+
+# When it is open --------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_received_without_a_call_of_python(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by iterating. So it costs what C costs (perf/ measures that)."""
+    send(src, 20)
+    for name in ("receive_slowly", "_try_receive", "_arrived"):
+        monkeypatch.setattr(hf.Receiver, name, lambda *_: pytest.fail("a call of Python"))
+    monkeypatch.setattr(Feed, "receive", lambda *_: pytest.fail("a call of Python"))
+    monkeypatch.setattr(AckWindow, "make_room", lambda *_: pytest.fail("a call of Python"))
+    for number, timeout in enumerate((0, 1, 0.5, None, 1 << 80), 2):
+        message = rcv.receive(timeout)
+        assert message is not None
+        assert message.sequence_number == number
+        message.release()
+    assert [message.sequence_number for message, _ in zip(Flow(rcv, 0), range(10), strict=False)] == [*range(7, 17)]
+
+
+def test_messages_may_be_held_and_released_in_any_order(src: hf.Source, rcv: hf.Receiver) -> None:
+    send(src, 6)
+    held = [one(rcv) for _ in range(6)]
+    for at, passed in ((3, 1), (1, 1), (0, 3), (5, 3), (2, 5), (4, 7)):
+        held[at].release()
+        held[at].release()
+        assert acknowledged(rcv) == passed
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.5, float("nan"), "1", True, 1j])
+def test_a_timeout_that_is_none_is_refused_also_where_a_message_waits(
+    src: hf.Source, rcv: hf.Receiver, timeout: object
+) -> None:
+    send(src, 1)
+    if timeout is True:  # as anywhere else
+        one(rcv).release()
+        return
+    with pytest.raises((hf.UsageError, TypeError)):
+        rcv.receive(timeout)  # type: ignore[arg-type]
+    assert take(rcv) == [2], "it is there still"
+
+
+def test_other_arguments_are_refused_by_name(rcv: hf.Receiver) -> None:
+    for given, named in (((1, 2), {}), ((), {"seconds": 1}), ((1,), {"timeout": 1})):
+        with pytest.raises(TypeError, match="timeout"):
+            rcv.receive(*given, **named)
+    assert rcv.receive(timeout=0) is None
+
+
+# When it ends -----------------------------------------------------------------------------------------------
+
+
+def test_another_source_ends_it_and_messages_of_both_come(ctx: hf.Context, src: hf.Source, rcv: hf.Receiver) -> None:
+    other = source(ctx)
+    until("both", lambda: rcv.stats().sources == 2)
+    assert not rcv.has_lane()
+    send(src, 3)
+    send(other, 3)
+    assert sorted(take(rcv, 6)) == [0, 1, 2, 2, 3, 4]
+    other.close()
+
+
+def test_a_batch_that_was_evicted_comes_again_first(src: hf.Source, rcv: hf.Receiver) -> None:
+    send(src, 5)
+    batch = rcv.receive_batch(2, SHORT)
+    assert batch is not None
+    assert rcv.has_lane()
+    (controller,) = rcv.controllers
+    rcv.batch_evicted(controller, batch._ack_slot)
+    assert not rcv.has_lane()
+    assert take(rcv, 5) == [2, 3, 4, 5, 6]
+    assert acknowledged(rcv) == 6
+
+
+def test_who_watches_a_descriptor_is_told_of_each_look(src: hf.Source, rcv: hf.Receiver) -> None:
+    assert rcv.fileno() >= 0
+    assert rcv.lane is None
+    send(src, 3)
+    assert take(rcv, 3) == [2, 3, 4]
+    assert rcv.lane is None
+
+
+def test_a_receiver_that_is_closed_has_none(src: hf.Source, rcv: hf.Receiver) -> None:
+    send(src, 1)
+    rcv.close()
+    with pytest.raises(hf.ClosedError):
+        rcv.receive(0)
+    assert rcv.lane is None
+
+
+def test_closing_ends_a_wait_in_it(src: hf.Source, rcv: hf.Receiver) -> None:
+    def receive() -> None:
+        with pytest.raises(hf.ClosedError):
+            rcv.receive(SHORT)
+
+    waits = threading.Thread(target=receive)
+    waits.start()
+    until("it waits", lambda: rcv.receiving)
+    rcv.close()
+    waits.join()
+
+
+def test_it_is_refused_while_another_thread_receives(src: hf.Source, rcv: hf.Receiver) -> None:
+    send(src, 1)
+    rcv.receiving = True
+    with pytest.raises(hf.UsageError, match="another thread"):
+        rcv.receive(0)
+    rcv.receiving = False
+    assert take(rcv) == [2]
+
+
+# Nothing is skipped -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["receive", "iterate", "slowly", "callback"])
+def test_a_message_that_a_signal_handler_kept_from_the_program_comes_again(
+    ctx: hf.Context, src: hf.Source, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken from the ring and had its record; then stirring the context was interrupted."""
+    seen: list[int] = []
+    receiver = ctx.receiver(
+        "quotes", on_message=(lambda m: seen.append(m.sequence_number)) if form == "callback" else None
+    )
+    until("registered", lambda: receiver.stats().sources == 1)
+    if form != "callback":
+        opened(receiver, src)
+    (controller,) = receiver.controllers
+    stir, left = type(controller).stir, [1]
+
+    def interrupted(self: DeliveryController) -> None:
+        if self is controller and left:
+            left.pop()
+            raise InterruptError
+        stir(self)
+
+    if form == "callback":
+        with ctx.turning():  # nobody receives meanwhile
+            monkeypatch.setattr(type(controller), "stir", interrupted)
+            send(src, 3)
+            controller.dozing = True
+            with pytest.raises(InterruptError):
+                receiver.dispatch()
+        until("all came", lambda: len(seen) == 3)
+        assert seen == [0, 1, 2]
+        return
+    send(src, 3)
+    if form == "slowly":
+        receiver.fileno()
+    messages = iter(receiver)
+    monkeypatch.setattr(type(controller), "stir", interrupted)
+    controller.dozing = True
+    with pytest.raises(InterruptError):
+        next(messages) if form == "iterate" else receiver.receive(SHORT)
+    assert acknowledged(receiver) == 1
+    assert not receiver.receiving
+    assert take(receiver) == [2]
+    assert take(receiver, 2) == [3, 4]
+    assert acknowledged(receiver) == 4
+
+
+@pytest.mark.parametrize("form", ["receive", "iterate"])
+def test_a_message_that_finds_no_room_in_the_window_comes_when_there_is(
+    ctx: hf.Context, src: hf.Source, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ack_window.AckWindow, "__init__", _small(ack_window.AckWindow.__init__))
+    receiver = ctx.receiver("quotes")
+    opened(receiver, src)
+    send(src, 10)
+    held = [one(receiver) for _ in range(4)]
+    for _ in range(2):
+        with pytest.raises(hf.UsageError, match="HF_FULL"):
+            next(iter(receiver)) if form == "iterate" else receiver.receive(SHORT)
+    for message in held:
+        message.release()
+    assert acknowledged(receiver) == 5, "what found no room is not passed"
+    assert take(receiver) == [6]
+    assert take(receiver) == [7]
+    assert acknowledged(receiver) == 7
+
+
+def _small(made: object) -> object:
+    def make(self: AckWindow, start: int) -> None:
+        made(self, start, slots=2, maximum=4)  # type: ignore[operator]
+
+    return make
+
+
+def test_a_message_that_needs_a_larger_buffer_than_there_is_memory_for_is_not_skipped(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src.send(b"x" * 20_000, timeout=SHORT)
+    send(src, 1)
+    message = rcv.pool.take()
+    rcv.pool.give(message)
+    kind = type(message)
+    del message
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "grow", lambda _: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            rcv.receive(SHORT)
+    assert len(one(rcv)) == 20_000
+    assert one(rcv).sequence_number == 3
+
+
+def test_what_a_finalizer_receives_while_a_message_is_made_is_refused(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one may collect garbage, whose finalizers do what they like."""
+    send(src, 6)
+    held = [one(rcv), one(rcv)]
+    make, refused = type(rcv.pool).make, list[BaseException]()
+
+    def receiving(pool: object) -> object:
+        try:
+            rcv.receive(0)
+        except hf.UsageError as error:
+            refused.append(error)
+        return make(pool)
+
+    monkeypatch.setattr(type(rcv.pool), "make", receiving)
+    held.append(one(rcv))
+    assert len(refused) == 1
+    assert [message.sequence_number for message in held] == [2, 3, 4]
+
+
+def test_what_a_finalizer_closes_while_a_message_is_made_is_closed(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(src, 6)
+    held = [one(rcv), one(rcv)]
+    make = type(rcv.pool).make
+
+    def closing(pool: object) -> object:
+        rcv.close()
+        return make(pool)
+
+    monkeypatch.setattr(type(rcv.pool), "make", closing)
+    with pytest.raises(hf.ClosedError):
+        rcv.receive(SHORT)
+    assert all(message.released for message in held)
+
+
+def test_an_iteration_that_is_garbage_has_left_its_message(src: hf.Source, rcv: hf.Receiver) -> None:
+    """The next request consumes it, as after ``break``."""
+    send(src, 3)
+    loop: list[object] = []
+    messages = Flow(rcv, 0)
+    loop += [messages, loop]
+    assert next(messages).sequence_number == 2
+    del messages
+    del loop
+    gc.collect()
+    assert acknowledged(rcv) == 1
+    assert take(rcv) == [3]
+    assert acknowledged(rcv) == 3
+
+
+# The pool ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, 10, 100])
+def test_a_program_that_keeps_the_latest_messages_makes_no_more_of_them(
+    src: hf.Source, rcv: hf.Receiver, kept: int
+) -> None:
+    """Released ones: what it keeps is not used again, and what it lets go is."""
+    latest: deque[hf.Message] = deque(maxlen=kept)
+
+    def some() -> None:
+        send(src, 200)
+        for _ in range(200):
+            message = one(rcv)
+            assert message not in latest
+            latest.append(message)
+            message.release()
+
+    for _ in range(5):
+        some()
+    before = rcv.stats().pool_allocated
+    some()
+    assert rcv.stats().pool_allocated == before
+    assert before <= 2 * kept + 4
+
+
+def test_the_memory_that_was_used_last_is_used_next(src: hf.Source, rcv: hf.Receiver) -> None:
+    """It is in the cache."""
+    send(src, 100)
+    held = [one(rcv) for _ in range(50)]
+    for message in held:
+        message.release()
+    del held, message
+    used = set()
+    for _ in range(50):
+        message = one(rcv)
+        used.add(id(message))
+        message.release()
+    assert len(used) == 2
+
+
+def test_it_keeps_no_more_than_its_size(src: hf.Source, rcv: hf.Receiver) -> None:
+    rcv.pool.size = 5
+    send(src, 20)
+    held = [one(rcv) for _ in range(20)]
+    for message in held:
+        message.release()
+    assert len(rcv.pool) == 5
+    assert rcv.pool.bytes == 5 * 8192
