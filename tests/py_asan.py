@@ -40,7 +40,8 @@ TESTS = [
     for name in (
         "process/client/test_api", "process/client/test_waits", "process/receiver/test_arrival",
         "process/receiver/test_feed", "process/receiver/test_flow", "process/receiver/test_iteration",
-        "process/receiver/test_lane", "process/receiver/test_recycling", "unit/bindings/test_misuse", "unit/receiver/test_ack_window",
+        "process/receiver/test_lane", "process/receiver/test_recycling",
+        "unit/bindings/test_misuse", "unit/receiver/test_ack_window",
     )
 ]  # fmt: skip
 
