@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .engine.errors import EvictedError, ForkedHandleError, UsageError
 from .engine.printable import printable
+from .engine.shown import Shown
+from .extras import needed
 from .message import Ack
 
 if TYPE_CHECKING:
@@ -18,9 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 
-class Batch:
+class Batch(Shown):
     """Messages of one source. ``frames`` and every payload are views: they are valid until :meth:`release`
     says so.
+
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx:
+    ...     src, rcv = ctx.source("prices"), ctx.receiver("prices")
+    ...     src.wait_registered(timeout=10)
+    ...     numbers = src.send_batch([price.to_bytes(8, "little") for price in (101, 102, 103)], timeout=10)
+    ...     with rcv.receive_batch(timeout=10) as batch:
+    ...         print(len(batch), batch.frames["length"].tolist(), batch.as_records("<u8").tolist())
+    3 [8, 8, 8] [101, 102, 103]
 
     A forked child has ``frames`` only: the ring is not mapped there, and a view of it that was taken before
     is not to be touched.
@@ -30,9 +41,14 @@ class Batch:
             ``first_sequence_number`` (u8), ``timestamp_ns`` (i8), ``offset`` (u8, of the payload in
             ``memory``), ``length`` (u4, payload bytes), ``flags`` (u2, 8 = retransmission), ``fragments``
             (u2).
-        topic, source: where they come from.
+        topic: of their source.
+        source: its name, as in events.
     """
 
+    _shown = (
+        "as_records", "extract_ack", "frames", "memory", "payload", "payloads", "release", "send_explicit_ack", "source",
+        "to_arrow", "topic",
+    )  # fmt: skip
     __slots__ = (
         "_ack_slot", "_controller", "_entries", "_live", "_receiver", "_view", "frames", "source", "topic",
     )  # fmt: skip
@@ -93,14 +109,14 @@ class Batch:
         fragments, something between them), it is a copy, checked as :meth:`to_arrow` does.
 
         Raises:
-            UsageError: a message is longer or shorter than a record; or a dtype of no bytes, with Python
-                objects, or with a shape of its own (give it a field: ``[("values", "<f8", 3)]``).
+            UsageError: a message is longer or shorter than a record; or no dtype, or one of no bytes, with
+                Python objects, or with a shape of its own (give it a field: ``[("values", "<f8", 3)]``).
             EvictedError: the memory was overwritten while it was copied; nothing was consumed.
         """
         import numpy as np
 
         self._check()
-        record = np.dtype(dtype)
+        record = _dtype_of(dtype)
         if record.hasobject or not record.itemsize or record.subdtype is not None:
             raise UsageError(
                 f"records of dtype {printable(str(record))}",
@@ -140,9 +156,12 @@ class Batch:
 
         Raises:
             EvictedError: the memory was overwritten meanwhile; nothing was consumed.
+            MissingExtraError: pyarrow is not installed.
         """
         import numpy as np
-        import pyarrow as pa
+
+        with needed():
+            import pyarrow as pa
 
         self._check()
         lengths = self.frames["length"].astype(np.int64)
@@ -245,3 +264,13 @@ class Batch:
             return f"<Batch of {len(self)} messages released>"
         first = int(self.frames["first_sequence_number"][0])
         return printable(f"<Batch {self.topic} {first}..{self._last}, {len(self)} messages>")
+
+
+def _dtype_of(dtype: Any) -> Any:
+    """As numpy.dtype. Raises UsageError."""
+    import numpy as np
+
+    try:
+        return np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"records of dtype {printable(repr(dtype))}: {error}", hint="what numpy.dtype takes") from None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from .engine.channel.channel import ChannelReader, ChannelWriter
 from .engine.errors import CorruptionError, MessageTooLargeError, UsageError
 from .engine.native.waiting import check_timeout
+from .extras import required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +44,13 @@ class ShmChannel:
         domain: as of a Context.
         capacity: bytes of the ring, chosen by the writer; a power of two, else rounded up. A batch that takes
             more than a quarter is written in slices.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
     """
 
     def __init__(self, name: str, domain: str | None = None, *, capacity: int = 64 << 20) -> None:
+        required("pyarrow")
         self.name = name
         self.finished = False
         """The writer has said that there is no more, and all of it is read."""

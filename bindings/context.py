@@ -9,6 +9,7 @@ from .config import Configuration
 from .engine.client.context import Context as Driver
 from .engine.options.resolve import as_given
 from .engine.receiver.start import check_start
+from .engine.shown import Shown
 from .limited_receiver import LimitedReceiver
 from .receiver import Receiver
 
@@ -23,8 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["Context"]
 
 
-class Context(Driver):
+class Context(Shown, Driver):
     """One domain as a program sees it; ``with`` closes it and its children.
+
+    >>> import holdfast as hf
+    >>> with hf.Context(session_id=42) as ctx:
+    ...     src, rcv = ctx.source("quotes"), ctx.receiver("quotes")
+    ...     src.wait_registered(timeout=10)
+    ...     number = src.send(b"101.5", timeout=10)
+    ...     with rcv.receive(timeout=10) as msg:
+    ...         print(number, bytes(msg))
+    0 b'101.5'
+
+    Sources, receivers and stores of one domain, in any process of this host, find each other by topic. A
+    thread of the context's own does what is due; callbacks run there.
 
     Args:
         domain: its name, or the absolute path of its directory; default $HOLDFAST_DOMAIN, else ``default``.
@@ -40,6 +53,8 @@ class Context(Driver):
             ``column`` say where.
         ForeignOwnerError: the domain's directory is not ours alone.
     """
+
+    _shown = ("close", "poll", "receiver", "smart_source", "source", "stats")
 
     def __init__(
         self,

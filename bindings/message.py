@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from .engine.errors import ClosedError, UsageError
 from .engine.memory.message_slot import Slot
 from .engine.printable import printable
+from .engine.shown import Shown
 
 if TYPE_CHECKING:
     from .engine.receiver.delivery_controller import DeliveryController
@@ -26,15 +27,32 @@ RETRANSMIT = 8
 """enum hf_entry_flag, and UM's LBM_MSG_FLAG_RETRANSMIT."""
 
 
-class Message(Slot):
+class Message(Shown, Slot):
     """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the
     end.
+
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx:
+    ...     src, rcv = ctx.source("quotes"), ctx.receiver("quotes")
+    ...     src.wait_registered(timeout=10)
+    ...     number = src.send(b"payload", timeout=10)
+    ...     msg = rcv.receive(timeout=10)
+    ...     print(msg.topic, msg.sequence_number, len(msg), bytes(msg.data[:3]))
+    ...     msg.release()
+    ...     msg.released
+    quotes 0 7 b'pay'
+    True
 
     Also when the block raises: to have it again after a restart, leave it unreleased. ``data``,
     ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in
     csrc/python/slot.c, as is ``release()``; ``_from`` gives its source, or raises ValueError.
     """
 
+    _shown = (
+        "can_send_explicit_ack", "data", "extract_ack", "first_sequence_number", "flags", "fragments", "is_retransmit",
+        "release", "released", "retain", "retained", "send_explicit_ack", "sequence_number", "source", "timestamp_ns",
+        "topic",
+    )  # fmt: skip
     __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
 
     if TYPE_CHECKING:

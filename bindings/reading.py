@@ -12,6 +12,7 @@ from .engine.log.topic_reader import Sent, TopicReader
 from .engine.memory.domain import check_topic
 from .engine.printable import printable
 from .engine.rules.chosen_start import datetime_ns, whole_number
+from .extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +58,9 @@ class ReadBatch(Batch):
         return memoryview(self._memory)[start : start + int(frame["length"])]
 
     def to_arrow(self) -> Any:
-        """The payloads as a pyarrow BinaryArray; not copied."""
-        import pyarrow as pa
+        """The payloads as a pyarrow BinaryArray; not copied. Raises MissingExtraError."""
+        with needed():
+            import pyarrow as pa
 
         buffers = [None, pa.py_buffer(self._columns.offsets), pa.py_buffer(self._memory)]
         return pa.Array.from_buffers(pa.binary(), len(self), buffers)

@@ -16,6 +16,7 @@ from .engine.native.event_loop import Pace
 from .engine.native.runtime import time
 from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
 from .engine.printable import printable
+from .engine.shown import Shown
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
@@ -41,8 +42,35 @@ BATCH_MAX = BATCH_BYTES // FRAME_MIN
 """More messages than that do not fit in there."""
 
 
-class Receiver(Awaiting):
-    """The messages of one topic, or of all topics that a pattern matches. Made by ``Context.receiver``."""
+class Receiver(Shown, Awaiting):
+    """The messages of one topic, or of all topics that a pattern matches. Made by ``Context.receiver``.
+
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx:
+    ...     src, rcv = ctx.source("quotes"), ctx.receiver("quotes")
+    ...     src.wait_registered(timeout=10)
+    ...     numbers = [src.send(payload, timeout=10) for payload in (b"1", b"2", b"3", b"4")]
+    ...     first = rcv.receive(timeout=10)      # not consumed until it is released; hold any number
+    ...     for msg in rcv:                      # each is consumed when the next one is asked for
+    ...         print(msg.sequence_number, bytes(msg))
+    ...         if msg.sequence_number == 2:
+    ...             break
+    ...     first.release()
+    ...     with rcv.receive_batch(timeout=10) as batch:  # many at once, in place
+    ...         print(batch.payloads()[0].tobytes())
+    1 b'2'
+    2 b'3'
+    b'4'
+
+    Also ``async for msg in rcv``, ``async for batch in rcv.batches()``, and a callback that the context's
+    thread calls: ``ctx.receiver("quotes", on_message=print)``. One thread at a time receives; ``release`` and
+    acknowledgements may come from any.
+    """
+
+    _shown = (
+        "acknowledge_skipped", "batches", "close", "deregister", "fileno", "name", "receive", "receive_async",
+        "receive_batch", "stats",
+    )  # fmt: skip
 
     def __init__(
         self, context: Context, topic: str | None, pattern: str | None, options: Options,

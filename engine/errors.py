@@ -136,6 +136,17 @@ class ConfigError(Error):
         return f"{super().__str__()}\n{self.excerpt}" if self.excerpt else super().__str__()
 
 
+class MissingExtraError(ConfigError, ImportError):
+    """A module that an extra brings is not installed. `name` is the module's, `extra` says which."""
+
+    code = "HF_EXTRA"
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"this needs {module}, which is not installed", hint=f"pip install 'holdfast[{extra}]'")
+        self.name = module
+        self.extra = extra
+
+
 class NoDomainError(ConfigError):
     """Who only looks at a domain has none to look at: nothing has ever run there, or its directory is
     gone."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from ..engine.errors import ConfigError
 from ..engine.memory.domain import Domain
 from ..engine.tools.gc import Item, sweep
+from ..extras import needed
 from .all_domains import each_domain, exclude, heading
 from .lines import say
 from .orphans import collect_orphans
-from .pipeline_spark import needed
 
 __all__ = ["Collection", "collect"]
 

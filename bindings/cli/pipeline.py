@@ -16,9 +16,10 @@ from ..engine.memory.domain import Domain
 from ..engine.options.values import integer
 from ..engine.printable import printable
 from ..engine.tools.snapshot import running_stores
+from ..extras import needed
 from .lines import say, say_json
 from .options import pairs
-from .pipeline_spark import needed, spark_session
+from .pipeline_spark import spark_session
 from .stat import table
 
 if TYPE_CHECKING:

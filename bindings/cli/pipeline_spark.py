@@ -1,5 +1,4 @@
-"""A Spark for one command: started quietly, stopped at the end, its errors in one line; and what is missing,
-by its name."""
+"""A Spark for one command: started quietly, stopped at the end, its errors in one line."""
 
 from __future__ import annotations
 
@@ -10,17 +9,16 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from ..engine.errors import ConfigError, Error
+from ..engine.errors import Error
+from ..extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-__all__ = ["needed", "spark_session"]
+__all__ = ["spark_session"]
 
-EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "py4j": "spark", "matplotlib": "plot"}
-"""What brings a module."""
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.app.name": "holdfast pipeline",
     "spark.ui.enabled": "false",
@@ -35,20 +33,6 @@ class SparkError(Error):
     """Spark, or one of its tasks, has failed."""
 
     code = "HF_SPARK"
-
-
-@contextlib.contextmanager
-def needed() -> Iterator[None]:
-    """Around imports of what only some installations have. Raises ConfigError with the extra that brings
-    it."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        module = (missing.name or "").partition(".")[0]
-        if module not in EXTRAS:
-            raise
-        hint = f"pip install 'holdfast[{EXTRAS[module]}]'"
-        raise ConfigError(f"this needs {module}, which is not installed", hint=hint) from None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 "orders").load()``.
 
 Importing it makes sure that Spark will find a Java (java.py), so it comes before the first session is made.
+Where PySpark or pyarrow is not installed it raises MissingExtraError, which is an ImportError.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from ..extras import required
 from .java import ensure_java
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ def register(spark: SparkSession) -> None:
     warn_of_executors(spark)
 
 
+for _module in ("pyspark", "pyarrow"):
+    required(_module)
 if "pyspark.worker_util" not in sys.modules:  # Spark's own workers need no Java
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's choice is python3 of the path, whatever that is

@@ -28,6 +28,7 @@ from ..native.runtime import threading, time
 from ..native.status import check, would_block
 from ..native.waiting import STRATEGIES, check_timeout, deadline_of, left_of
 from ..printable import printable
+from ..shown import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,13 +44,23 @@ OBSTACLES = 3
 """Flight size, retention and ring may each stand in a send's way once, and give way."""
 
 
-class Claim:
+class Claim(Shown):
     """A fragment that is written in place: ``with src.claim(n) as view``. Commits at the end, aborts on an
     exception.
+
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx, ctx.source("quotes") as src:
+    ...     src.wait_registered(timeout=10)
+    ...     claim = src.claim(5, timeout=10)
+    ...     with claim as view:
+    ...         view[:] = b"101.5"
+    ...     claim.sequence_number
+    0
 
     One that is dropped without having been used as a context manager is aborted, too.
     """
 
+    _shown = ("sequence_number",)
     _view: memoryview | None = None
 
     def __init__(self, publisher: Publisher, size: int, client_data: object, timeout: float | None) -> None:

@@ -122,11 +122,21 @@ class SmartSource(Source):
     """Made by ``Context.smart_source``. A `Source` whose messages are claimed, at most
     ``smart_src_max_message_length`` bytes each, by one thread.
 
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx, ctx.smart_source("quotes") as src:
+    ...     src.wait_registered(timeout=10)
+    ...     with src.claim(5) as view:
+    ...         view[:] = b"101.5"
+    ...     src.next_sequence_number
+    1
+
     It registers, recovers, deregisters and tells events as a `Source`; but it has no delivery confirmations,
     no receiver liveness, and stability notification 0 or 2 (or none given: ranges). It retains
     ``smart_src_retention_buffer_count`` messages at most; one that is not stable when its place is needed is
     reclaimed by force. Source: docs/semantics.md J.3.
     """
+
+    _shown = tuple(name for name in Source._shown if not name.startswith("send"))
 
     def __init__(self, session: SourceSession) -> None:
         super().__init__(session)

@@ -7,7 +7,7 @@ program asks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, Error, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
@@ -18,6 +18,7 @@ from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
 from ..rules.flight import InFlight
 from ..rules.registration import Phase, Refusal
+from ..shown import Shown
 from .publisher import Claim, Publisher
 from .settlement import SILENT
 
@@ -72,11 +73,27 @@ class SourceStats:
     """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
-class Source(AsyncWith):
+class Source(Shown, AsyncWith):
     """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send".
 
-    It has a session, which the context's thread turns, and a publisher.
+    >>> import holdfast as hf
+    >>> with hf.Context() as ctx, ctx.source("quotes") as src:
+    ...     src.wait_registered(timeout=10)
+    ...     first = src.send(b"101.5", timeout=10)
+    ...     last = src.send_batch([b"101.6", b"101.7"], timeout=10)
+    ...     print(first, last, src.send_stable(b"101.8", timeout=10))
+    0 (1, 2) 3
+
+    With stores (``ctx.source("quotes", options={"ume_store_name": ["a", "b", "c"]})``) a message is stable
+    when a quorum of them has it. ``await src.send_async(data)`` and ``await src.stable(number)`` wait without
+    a thread.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = (
+        "claim", "close", "deregister", "in_flight", "mark_stable", "next_sequence_number", "registration_ids", "send",
+        "send_async", "send_batch", "send_stable", "stable", "stable_sequence_number", "stats", "topic",
+        "wait_registered", "wait_stable",
+    )  # fmt: skip
 
     def __init__(self, session: SourceSession) -> None:
         self.context, self.topic, self.options = session.context, session.topic, session.options

@@ -21,10 +21,10 @@ from support.handmade_stores import Shelves
 
 from holdfast.cli import pipeline
 from holdfast.cli.demo_data import flights
-from holdfast.cli.pipeline_spark import needed
 from holdfast.engine.log.catalog import topic_sources
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.printable import printable
+from holdfast.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

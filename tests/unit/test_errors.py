@@ -18,6 +18,7 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.UsageError("wrong", hint="do it right"), "LBM_EINVAL", False, 2),
     (errors.ClosedError("source quotes"), "HF_CLOSED", False, 2),
     (errors.ConfigError("no such option", "a.cfg", 3, 7, hint="x"), "LBM_EINVAL", False, 2),
+    (errors.MissingExtraError("pyarrow", "spark"), "HF_EXTRA", False, 2),
     (errors.NoDomainError("there is no domain 'x'"), "LBM_EINVAL", False, 2),
     (errors.NotRegisteredError("0 of 1 stores"), "LBM_EUMENOREG", True, 3),
     (errors.QuorumLostError(), "LBM_EUMENOREG", True, 3),

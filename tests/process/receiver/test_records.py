@@ -99,7 +99,7 @@ def test_a_message_of_another_length_is_named(ctx: hf.Context, rcv: hf.Receiver)
     assert "payloads()" in str(error.value)
 
 
-@pytest.mark.parametrize("dtype", ["O", np.dtype(("<f8", 3)), np.dtype([]), "V0"])
+@pytest.mark.parametrize("dtype", ["nonsense", object(), "O", np.dtype(("<f8", 3)), np.dtype([]), "V0"])
 def test_a_dtype_that_cannot_be_seen_in_bytes_is_refused(ctx: hf.Context, rcv: hf.Receiver, dtype: Any) -> None:
     _, batch = sent(ctx, rcv, [bytes(8)])
     with pytest.raises(hf.UsageError, match="records of dtype"):
