@@ -104,20 +104,12 @@ class ConfigError(Error):
     exit_code = 2
 
     def __init__(
-        self,
-        message: str,
-        file: str | None = None,
-        line: int | None = None,
-        column: int | None = None,
-        *,
-        hint: str | None = None,
-        text: str | None = None,
-    ) -> None:
+        self, message: str, file: str | None = None, line: int | None = None, column: int | None = None, *,
+        hint: str | None = None, text: str | None = None,
+    ) -> None:  # fmt: skip
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {message}" if place else message, hint=hint)
-        self.file = file
-        self.line = line
-        self.column = column
+        self.file, self.line, self.column = file, line, column
         self.text = text
 
     @property
@@ -143,8 +135,7 @@ class MissingExtraError(ConfigError, ImportError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"this needs {module}, which is not installed", hint=f"pip install 'holdfast[{extra}]'")
-        self.name = module
-        self.extra = extra
+        self.name, self.extra = module, extra
 
 
 class NoDomainError(ConfigError):

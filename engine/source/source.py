@@ -6,7 +6,6 @@ program asks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..control.refusals import refusal_error
@@ -17,10 +16,11 @@ from ..native.runtime import time
 from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
 from ..rules.flight import InFlight
-from ..rules.registration import Phase, Refusal
+from ..rules.registration import Refusal
 from ..shown import Shown
 from .publisher import Claim, Publisher
 from .settlement import SILENT
+from .source_stats import STATES, SourceStats, StoreStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,44 +33,6 @@ _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
 _soon: Callable[[CData, CData, int, int], int] = lib.hf_tally_soon
 """By global names: an attribute that is called is looked up as a method first, which costs half as much as
 the call."""
-
-STATES = {
-    Phase.ACTIVE: "active",
-    Phase.GRANTED: "catching_up",
-    Phase.ANNOUNCED: "catching_up",
-    Phase.CATCHING_UP: "catching_up",
-    Phase.SUSPENDED: "suspended",
-    Phase.IDLE: "idle",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """One store as a source sees it."""
-
-    state: str
-    """``active``, ``catching_up``, ``full`` (it has no room for messages), ``suspended`` (its link holds, and
-    it does nothing), ``down``, or ``idle``: a backup."""
-    group: int
-    registration_id: int
-    stable_sequence_number: int
-    """Highest number that this store reports as stable, -1 for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceStats:
-    """Counters of one source object."""
-
-    stores: dict[str, StoreStats]
-    messages: int
-    bytes: int
-    stable_sequence_number: int
-    in_flight: InFlight
-    retained_bytes: int
-    blocked_ns: int
-    """Time that sends spent waiting for room."""
-    forced_reclaims: int
-    """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
 class Source(Shown, AsyncWith):

@@ -25,6 +25,7 @@ def test_what_an_import_lacks_is_named_with_what_brings_it(module: str, extra: s
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     assert caught.value.hint == f"pip install 'holdfast[{extra}]'"
     assert (caught.value.name, caught.value.extra, caught.value.code) == (name, extra, "HF_EXTRA")
+    assert (caught.value.exit_code, caught.value.retriable) == (2, False)
     assert isinstance(caught.value, hf.ConfigError | ImportError)
 
 
