@@ -1,6 +1,7 @@
 """What does a task of an event loop pay, beside a thread that does the same?
 
-    source: rows of 128 B -> [stream] -> for | async for            each message
+    source: rows of 128 B -> [stream] -> receive(), release()       each message
+                                      -> for | async for            each message
                                       -> receive_batch | batches()  each batch
     the same backlog, async for, beside a task that sleeps 5 ms again and again: how late is it?
 
@@ -105,6 +106,15 @@ def plain_for(receiver: hf.Receiver) -> None:
             break
 
 
+def receive(receiver: hf.Receiver) -> None:
+    """Each message."""
+    for _ in repeat(None, MESSAGES):
+        message = receiver.receive(TIMEOUT_S)
+        if message is None:
+            raise RuntimeError("messages are missing")
+        message.release()
+
+
 async def async_for(receiver: hf.Receiver) -> None:
     """Each message."""
     count = 0
@@ -140,6 +150,7 @@ def measure(bench: Bench) -> Iterator[Series]:
         backlog = Backlog(stack)
         yield from bench.interleave(
             {
+                "receive": ("receive() and release(), 128 B", lambda: backlog.taken(receive)),
                 "for": ("for, 128 B", lambda: backlog.taken(plain_for)),
                 "async-for": ("async for, 128 B", lambda: backlog.awaited(async_for)),
                 "receive-batch": ("receive_batch, 128 B", lambda: backlog.taken(receive_batch)),

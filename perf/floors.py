@@ -84,6 +84,8 @@ FLOORS = (
     Floor("map_ranges, an aggregate", "spark", "map:all", Side.AT_LEAST, "parquet:all", 3),
     Floor("reader alone, 64 B", "spark", "reader", Side.AT_LEAST, plus=20e6),
     Floor("idle source + receiver + store", "idle", "idle", Side.AT_MOST, plus=1.0),
+    Floor("Python, receive() and release(), 128 B", "awaiting", "receive", Side.AT_LEAST, plus=3e6),
+    Floor("Python, for, 128 B", "awaiting", "for", Side.AT_LEAST, plus=6e6),
     Floor("Python, async for beside for", "awaiting", "async-for", Side.AT_LEAST, "for", 0.5),
     Floor("Python, batches() beside receive_batch", "awaiting", "batches", Side.AT_LEAST, "receive-batch", 0.95),
     Floor(

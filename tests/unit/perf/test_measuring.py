@@ -130,7 +130,7 @@ def test_every_floor_names_cases_that_its_script_measures() -> None:
         "awaiting": set(),
     }
     python_cases = {"py-send", "py-empty-call", "py-send-events", "py-send-rate", "py-batch", "py-ping", "idle"}
-    python_cases |= {"for", "async-for", "receive-batch", "batches", "lateness"}
+    python_cases |= {"receive", "for", "async-for", "receive-batch", "batches", "lateness"}
     named = {(floor.script, case) for floor in FLOORS for case in (floor.case, floor.base) if case is not None}
     assert {case for script, case in named if case not in c_cases[script]} == python_cases
 
