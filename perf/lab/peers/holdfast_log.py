@@ -46,7 +46,7 @@ class HoldfastLog(Served, Holdfast):
                 wait()
 
         def send(payload: bytes) -> None:
-            wait(source.send(payload))
+            source.send_stable(payload, STORE_WAIT_S)
 
         return Sender(source.send if self.in_flight else send, send_many, wait, context.close)
 
