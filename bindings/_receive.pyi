@@ -14,7 +14,14 @@ class Block(Buffer):
 
 class Lane:
     def __new__(
-        cls, controller: Counts, feed: Served, addresses: tuple[int, int, int], strategy: int, within_ns: int, /
+        cls,
+        controllers: tuple[object, ...],
+        controller: Counts,
+        feed: Served,
+        addresses: tuple[int, int, int],
+        strategy: int,
+        within_ns: int,
+        /,
     ) -> Self: ...
 
 class Gate:

@@ -111,7 +111,7 @@ class Awaiting(Driver, AsyncWith):
             self.pace.waited()
 
     def _check_task(self) -> None:
-        if self._task_waits is not None:
+        if self._task_waits is not None and not self._task_waits.is_over:
             raise UsageError("another task is receiving from this receiver", hint="one task at a time")
 
     # Other event loops --------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Awaiting(Driver, AsyncWith):
             raise ClosedError("receiver")
         if self._eventfd < 0:
             self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self.lane = None  # from now on each look is told to it
+            self.lane = None  # from now on each look is told to it; see open_lane
             self._listens = True
             self.context.wake()
         return self._eventfd
@@ -190,6 +190,8 @@ class AwaitedMessages(Awaited):
         try:
             return self._receiver.live()
         except ClosedError:  # meanwhile, by another thread: the next step ends
+            if not self._receiver.closed:  # it is of something else, that a callback has used
+                raise
             return ()
 
     def now(self) -> Message | None:
@@ -197,6 +199,8 @@ class AwaitedMessages(Awaited):
         try:
             return self._receiver.receive(timeout=0)
         except ClosedError:  # as in flow()
+            if not self._receiver.closed:
+                raise
             return None
 
     async def pause(self) -> None:
@@ -221,6 +225,7 @@ class AwaitedBatches:
         self._receiver, self._max_messages = receiver, max_messages
         self._batch: Batch | None = None
         """The one that was given last."""
+        self._stepping = False
         self._pace = pace or receiver.pace
 
     def __aiter__(self) -> Self:
@@ -232,6 +237,15 @@ class AwaitedBatches:
             self._receiver.leave(self._batch)
 
     async def __anext__(self) -> Batch:
+        if self._stepping:
+            raise UsageError("another task is receiving with this iterator", hint="one task at a time")
+        self._stepping = True
+        try:
+            return await self._step()
+        finally:
+            self._stepping = False
+
+    async def _step(self) -> Batch:
         receiver = self._receiver
         batch, self._batch = self._batch, None
         if batch is not None:
@@ -242,7 +256,9 @@ class AwaitedBatches:
         while not receiver.closed:
             try:
                 self._batch = receiver.receive_batch(self._max_messages, timeout=0)
-            except ClosedError:  # meanwhile, by another thread
+            except ClosedError:  # as in flow() of the other one
+                if not receiver.closed:
+                    raise
                 break
             if self._batch is not None:
                 return self._batch

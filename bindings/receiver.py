@@ -16,6 +16,7 @@ from .engine.native.event_loop import Pace
 from .engine.native.runtime import time
 from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
 from .engine.printable import printable
+from .engine.receiver.arrival_order import resume
 from .engine.shown import Shown
 from .pool import EntriesPool, MessagePool
 
@@ -105,10 +106,15 @@ class Receiver(Shown, Awaiting):
             if message is None and (timeout != 0 or not self.controllers):  # a program may poll as fast as it can
                 message = self._wait_receive(timeout)
             return message
-        finally:
-            if self._eventfd >= 0:
-                self.looked()  # while no close() may close the eventfd
-            self.receiving = False
+        except BaseException:
+            self._resume()
+            raise
+        finally:  # no call before the inner one: a signal handler that raises there would leave it receiving
+            try:
+                if self._eventfd >= 0:
+                    self.looked()  # while no close() may close the eventfd
+            finally:
+                self.receiving = False
 
     def _enter(self) -> None:
         """Only one thread receives; who has entered sets ``receiving`` to False in the end.
@@ -214,15 +220,19 @@ class Receiver(Shown, Awaiting):
         assert controller.feed is not None
         return cast("Message", self.arrived(controller, controller.feed.live_from, message))
 
-    def take_back(self, controller: DeliveryController, message: Message, ack_slot: int | None) -> None:
+    def take_back(self, controller: DeliveryController, message: Message) -> None:
         """Gate: an exception, of a signal handler as a rule, came before the program had this message, so it
-        is delivered again. ``ack_slot``: None if it has no record."""
+        is delivered again."""
         self.lane = None
-        window, feed, first = controller.window, controller.feed, message.first_number
+        if controller.window is not None:
+            controller.window.take_back(message.first_number)
         message.forget()
-        again = first if ack_slot is None or window is None else window.rewind(ack_slot)
-        if feed is not None and again is not None:
-            feed.seek(again)
+        resume(controller.feed, controller.window)
+
+    def _resume(self) -> None:
+        """After any exception of a request: what was taken and has no record is delivered again."""
+        for controller in () if self.context.forked else self.controllers:
+            resume(controller.feed, controller.window)
 
     def _wait_receive(self, timeout: float | None) -> Message | None:
         called_ns = time.monotonic_ns()
@@ -289,14 +299,17 @@ class Receiver(Shown, Awaiting):
         """Whether C may look into the ring alone (csrc/python/lane.c): one source, which it serves."""
         if self.has_lane():
             return True
+        controllers = self.controllers  # first: the lane ends where they are other ones
         controller = self._alone()
         if controller is None or self._on_message is not None or self._eventfd >= 0 or self.closed:
             return False
         live, window = controller.live, controller.window
         if live is None or window is None or (ring := live.ring) is None:
             return False
-        self.lane = ring.lane(controller, live, self.strategy)
-        return True
+        self.lane = ring.lane(controllers, controller, live, self.strategy)
+        if self._eventfd >= 0:  # somebody has asked for it meanwhile
+            self.lane = None
+        return self.has_lane()
 
     # Batches ------------------------------------------------------------------------------------------------
 
@@ -322,10 +335,15 @@ class Receiver(Shown, Awaiting):
                 else:
                     self._wait_any(limit)
             return batch
-        finally:
-            if self._eventfd >= 0:
-                self.looked()  # while no close() may close the eventfd
-            self.receiving = False
+        except BaseException:
+            self._resume()
+            raise
+        finally:  # no call before the inner one: a signal handler that raises there would leave it receiving
+            try:
+                if self._eventfd >= 0:
+                    self.looked()  # while no close() may close the eventfd
+            finally:
+                self.receiving = False
 
     def _try_batch(self, maximum: int) -> Batch | None:
         self._check_pull()
@@ -347,11 +365,12 @@ class Receiver(Shown, Awaiting):
         redelivered = entries.mark_retransmitted(view.count, feed.live_from)
         frames = entries.frames(view.count)
         first, last = int(view.entries[0].first_sequence_number), int(view.entries[view.count - 1].sequence_number)
-        controller.delivered += view.count
+        batch = Batch(self, controller, view, entries, frames, window.delivered_range(first, last))
         if controller.dozing:
             controller.stir()
+        controller.delivered += view.count
         controller.redelivered += redelivered
-        return Batch(self, controller, view, entries, frames, window.delivered_range(first, last))
+        return batch
 
     @property
     def outstanding(self) -> int:

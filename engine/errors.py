@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXCERPT_HALF = 50
 """Letters of a line that are shown on each side of a wrong place."""
 
-WouldBlockReason = Literal["flight_size", "flight_bytes", "retention", "ring"]
+WouldBlockReason = Literal["flight_size", "flight_bytes", "retention", "ring", "claim"]
 
 _WOULD_BLOCK: dict[WouldBlockReason, tuple[str, str]] = {
     "flight_size": ("as many messages are in flight as ume_flight_size allows", "wait, or raise ume_flight_size"),
@@ -28,10 +28,8 @@ _WOULD_BLOCK: dict[WouldBlockReason, tuple[str, str]] = {
         "as many bytes are in flight as ume_flight_size_bytes allows",
         "wait, or raise ume_flight_size_bytes",
     ),
-    "retention": (
-        "the retention buffer is full of unreleased messages",
-        "wait, or raise retransmit_retention_size_limit",
-    ),
+    "retention": ("retention is full of unreleased messages", "wait, or raise retransmit_retention_size_limit"),
+    "claim": ("another thread has a claim open on this source", "try again when it has ended"),
     "ring": ("a receiver still looks at the part of the ring that comes next", "try again, or release views sooner"),
 }
 

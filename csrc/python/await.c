@@ -377,15 +377,15 @@ static PyObject *awaited_close(struct awaited *a, PyObject *none)
     Py_RETURN_NONE;
 }
 
-/* __aiter__, __anext__: itself. */
+/* __aiter__; and __await__, which anext() with a default asks for at each of its steps. */
 static PyObject *awaited_self(PyObject *self)
 {
     Py_INCREF(self);
     return self;
 }
 
-/* An await begins: only one at a time. */
-static PyObject *awaited_await(PyObject *self)
+/* __anext__: a task asks for a message. Only one at a time. */
+static PyObject *awaited_anext(PyObject *self)
 {
     struct awaited *a = (struct awaited *)self;
     if (a->inner != NULL) {
@@ -405,8 +405,8 @@ static PyMethodDef awaited_methods[] = {{"throw", (PyCFunction)awaited_throw, ME
 static PyType_Slot awaited_slots[] = {
     {Py_tp_new, awaited_new},       {Py_tp_dealloc, awaited_dealloc}, {Py_tp_traverse, awaited_traverse},
     {Py_tp_clear, awaited_clear},   {Py_tp_methods, awaited_methods}, {Py_tp_iter, awaited_self},
-    {Py_tp_iternext, awaited_next}, {Py_am_aiter, awaited_self},      {Py_am_anext, awaited_self},
-    {Py_am_await, awaited_await},   {Py_am_send, awaited_send},       {0, NULL}};
+    {Py_tp_iternext, awaited_next}, {Py_am_aiter, awaited_self},      {Py_am_anext, awaited_anext},
+    {Py_am_await, awaited_self},    {Py_am_send, awaited_send},       {0, NULL}};
 static PyType_Spec awaited_spec = {"holdfast._receive.Awaited", sizeof(struct awaited), 0,
                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, awaited_slots};
 

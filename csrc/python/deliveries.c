@@ -22,7 +22,7 @@ struct deliveries {
     struct record *records;
     unsigned long long mask, head, tail;
     unsigned long long ack;          /* behind the last number of the record before `head` */
-    unsigned long long passed_below; /* explicit: behind the last number that was delivered */
+    unsigned long long passed_below; /* behind the last number that was delivered */
     unsigned long long era;
     char is_explicit;
     char moving;
@@ -92,12 +92,14 @@ static int add(struct deliveries *d, unsigned long long first, unsigned long lon
     record->last = (int64_t)last;
     record->tag = 2 * d->tail;
     *slot = d->tail++;
+    d->passed_below = last + 1;
     return 0;
 }
 
 static void consume(struct deliveries *d, unsigned long long slot)
 {
-    if (d->is_explicit || slot - d->head >= d->tail - d->head) { /* passed already, or none of this window's */
+    if (d->is_explicit || d->records == NULL ||
+        slot - d->head >= d->tail - d->head) { /* passed already, or none of this window's */
         return;
     }
     struct record *record = d->records + (slot & d->mask);

@@ -112,7 +112,7 @@ static PyObject *gate_receive(PyObject *self, PyObject *const *args, Py_ssize_t 
             return message;
         }
     }
-    return PyObject_CallMethod(self, "receive_slowly", "O", timeout);
+    return PyObject_CallMethod(self, "receive_slowly", "(O)", timeout);
 }
 
 /* has_lane(): it serves. */

@@ -14,6 +14,7 @@ PyTypeObject *hf_lane_type;
 
 struct lane {
     PyObject_HEAD
+    PyObject *controllers; /* the receiver's, when the lane was made: there was one source */
     struct counts *controller;
     struct served *feed;
     soon_function *soon;
@@ -27,6 +28,7 @@ struct lane {
 
 static int lane_traverse(struct lane *l, visitproc visit, void *arg)
 {
+    Py_VISIT(l->controllers);
     Py_VISIT(l->controller);
     Py_VISIT(l->feed);
     Py_VISIT(Py_TYPE(OBJECT(l)));
@@ -36,6 +38,7 @@ static int lane_traverse(struct lane *l, visitproc visit, void *arg)
 static int lane_clear(PyObject *self)
 {
     struct lane *l = (struct lane *)self;
+    Py_CLEAR(l->controllers);
     Py_CLEAR(l->controller);
     Py_CLEAR(l->feed);
     return 0;
@@ -46,15 +49,15 @@ static void lane_dealloc(PyObject *self)
     hf_dealloc(self, lane_clear);
 }
 
-/* Lane(controller, feed, (soon, wait, reader), strategy, within_ns): addresses as integers. */
+/* Lane(controllers, controller, feed, (soon, wait, reader), strategy, within_ns): addresses as integers. */
 static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *controller, *feed, *soon, *wait, *reader;
+    PyObject *controllers, *controller, *feed, *soon, *wait, *reader;
     int strategy;
     long long within_ns;
     if (!hf_no_keywords(keywords) ||
-        !PyArg_ParseTuple(args, "O!O!(OOO)iL:Lane", hf_counts_type, &controller, hf_served_type, &feed, &soon, &wait,
-                          &reader, &strategy, &within_ns)) {
+        !PyArg_ParseTuple(args, "O!O!O!(OOO)iL:Lane", &PyTuple_Type, &controllers, hf_counts_type, &controller,
+                          hf_served_type, &feed, &soon, &wait, &reader, &strategy, &within_ns)) {
         return NULL;
     }
     struct lane *l = (struct lane *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -74,6 +77,8 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     l->strategy = strategy;
     l->within_ns = within_ns;
     l->turn = ((struct served *)feed)->turn;
+    Py_INCREF(controllers);
+    l->controllers = controllers;
     Py_INCREF(controller);
     l->controller = (struct counts *)controller;
     Py_INCREF(feed);
@@ -83,8 +88,8 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 
 int hf_lane_serves(struct gate *g, struct lane *l)
 {
-    return l != NULL && g->lane == OBJECT(l) && l->feed != NULL && l->feed->turn == l->turn && l->feed->ring != NULL &&
-           l->feed->ring != Py_None && !g->closed && !g->again;
+    return l != NULL && g->lane == OBJECT(l) && g->controllers == l->controllers && l->feed != NULL &&
+           l->feed->turn == l->turn && l->feed->ring != NULL && l->feed->ring != Py_None && !g->closed && !g->again;
 }
 
 int hf_lane_is_newer(struct lane *l)
@@ -93,16 +98,11 @@ int hf_lane_is_newer(struct lane *l)
 }
 
 /* After an exception that came before the program has the message: it is delivered again. */
-static void take_back(struct gate *g, struct counts *c, struct slot *s, int has_record)
+static void take_back(struct gate *g, struct counts *c, struct slot *s)
 {
     PyObject *error, *value, *trace;
     PyErr_Fetch(&error, &value, &trace);
-    PyObject *slot = has_record ? hf_ack_slot(s) : Py_None;
-    if (!has_record) {
-        Py_INCREF(slot);
-    }
-    PyObject *done = slot == NULL ? NULL : PyObject_CallMethod(OBJECT(g), "take_back", "OOO", c, s, slot);
-    Py_XDECREF(slot);
+    PyObject *done = PyObject_CallMethod(OBJECT(g), "take_back", "OO", c, s);
     if (done == NULL) {
         PyErr_WriteUnraisable(OBJECT(g));
     }
@@ -115,7 +115,7 @@ static void take_back(struct gate *g, struct counts *c, struct slot *s, int has_
 PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long live_from, struct slot *s)
 {
     if (hf_deliveries_add(c, s) < 0) {
-        take_back(g, c, s, 0);
+        take_back(g, c, s);
         Py_DECREF(OBJECT(s));
         return NULL;
     }
@@ -128,17 +128,17 @@ PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long l
     s->live_from = live_from;
     s->live = 1;
     s->retained = 0;
-    c->delivered++;
-    c->redelivered += s->entry.sequence_number < live_from;
     if (c->dozing) {
         PyObject *done = PyObject_CallMethod(OBJECT(c), "stir", NULL);
         if (done == NULL) {
-            take_back(g, c, s, 1);
+            take_back(g, c, s);
             Py_DECREF(OBJECT(s));
             return NULL;
         }
         Py_DECREF(done);
     }
+    c->delivered++;
+    c->redelivered += s->entry.sequence_number < live_from;
     return OBJECT(s);
 }
 
@@ -184,6 +184,12 @@ int hf_lane_look(struct gate *g, struct lane *l, enum hf_patience patience, long
     }
     if (found == 1) {
         *message = hf_lane_deliver(g, l->controller, l->feed->live_from, s);
+        if (*message != NULL && patience == HF_WAIT && PyErr_CheckSignals() < 0) { /* it came during the wait */
+            l->controller->delivered--;
+            l->controller->redelivered -= s->entry.sequence_number < s->live_from;
+            take_back(g, l->controller, s);
+            Py_CLEAR(*message);
+        }
         return *message == NULL ? -1 : HF_MESSAGE;
     }
     if (found != -1) {

@@ -41,6 +41,7 @@ static int pool_clear(PyObject *self)
 static void pool_dealloc(PyObject *self)
 {
     PyObject **waiting = ((struct pool *)self)->waiting;
+    PyObject_GC_UnTrack(self);
     pool_clear(self);
     ((struct pool *)self)->waiting = NULL;
     PyMem_Free(waiting);

@@ -296,6 +296,7 @@ int hf_slot_release(struct slot *s)
         int status = hf_deliveries_consume(c, s);
         Py_DECREF(OBJECT(c));
         if (status < 0) {
+            s->live = 1; /* it may be repeated */
             return -1;
         }
     }

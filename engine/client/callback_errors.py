@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ class CallbackErrors:
         Only the first is kept until somebody has got it.
         """
         self.count += 1
+        if isinstance(error, StopIteration | StopAsyncIteration):  # which would end the loop of who gets it
+            text, error.__traceback__ = repr(error), None
+            error = RuntimeError(f"a callback raised {text}")
         if (options if options is not None else self._options).callback_errors == "raise":
             self._kept = self._kept or error
         _log.error("a callback of %s raised", self._name, exc_info=error)
@@ -52,4 +56,6 @@ class CallbackErrors:
         """Raises what is kept, once."""
         kept, self._kept = self._kept, None
         if kept is not None:
+            with contextlib.suppress(AttributeError):  # it has a number of its own then, or no room for one
+                kept.of_callback = True  # type: ignore[attr-defined]
             raise kept

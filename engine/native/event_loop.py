@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from .runtime import time
+from .runtime import threading, time
+from .threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,11 @@ class Waker:
         self._woken = self._loop.create_future()
         self.called = False
 
+    @property
+    def is_over(self) -> bool:
+        """Its event loop is closed, so nobody waits."""
+        return self._loop.is_closed()
+
     def __call__(self) -> None:
         """Any thread."""
         self.called = True
@@ -59,12 +65,12 @@ class Waker:
         if not self._woken.done():
             self._woken.set_result(None)
 
-    async def wait(self, context: Working, limit_s: float) -> None:
+    async def wait(self, context: Working, limit_s: float, crowd: int = 1) -> None:
         """Until somebody calls, or the limit is over; the task that made it. The context's thread looks, and
-        listens from now on; where there is none, the task does its work."""
+        listens from now on; where there is none, the task does its work, as one of a ``crowd`` of them."""
         if context.sequential:
             context.poll(0)
-            limit_s = min(limit_s, POLL_S)
+            limit_s = min(limit_s, POLL_S * crowd)
         else:
             context.wake()
         timer = self._loop.call_later(limit_s, self._wake)
@@ -109,7 +115,28 @@ class AsyncWith:
     async def __aexit__(self, *raised: Any) -> None:
         from .runtime import asyncio
 
-        await asyncio.to_thread(self.__exit__, *raised)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def end(error: BaseException | None) -> None:
+            if not ended.done():
+                ended.set_result(error)
+
+        def close() -> None:
+            error: BaseException | None = None
+            try:
+                self.__exit__(*raised)
+            except BaseException as what:
+                error = what
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(end, error)
+
+        # A thread of its own: those of the loop's pool may all wait for what only this ends. A task that is
+        # cancelled meanwhile waits no longer, and it is closed all the same.
+        start_thread(threading.Thread(target=close, name="holdfast-close"))
+        error = await asyncio.shield(ended)
+        if error is not None:
+            raise error
 
     def __exit__(self, *raised: Any) -> None:
         raise NotImplementedError

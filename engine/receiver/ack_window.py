@@ -66,8 +66,8 @@ class AckWindow(Deliveries):
         self._ring = _Ring(slots)
         self.use(self._ring.memory)
         self._maximum = maximum
-        self.swept = start
-        """First number behind the records below `head`."""
+        self.swept = self.passed_below = start
+        """First number behind the records below `head`; behind the last one that was delivered."""
         self._told = start
         self._lock = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
 
@@ -122,25 +122,41 @@ class AckWindow(Deliveries):
 
         For views that were evicted. None: the slot was consumed and acknowledged before, nothing changes.
         """
-        if not self.head <= slot < self.tail:
-            return None
-        ring = self._ring
-        first = ring.firsts[slot & ring.mask]
-        self._forget(slot, first)
-        return first
+        with self._lock:
+            ring = self._ring
+            if not self.head <= slot < self.tail or ring.tags[slot & ring.mask] != 2 * slot:
+                return None
+            first = ring.firsts[slot & ring.mask]
+            self._forget(slot, first)
+            return first
+
+    def take_back(self, first: int) -> None:
+        """The message that begins with `first` was taken for the program, which did not get it.
+
+        Its record, if it has one, is forgotten. The receiving thread, before anything else is delivered.
+        """
+        with self._lock:
+            ring, newest = self._ring, self.tail - 1
+            at = newest & ring.mask
+            if newest >= self.head and ring.firsts[at] == first and ring.tags[at] == 2 * newest:
+                self._forget(newest, first)
+            self.passed_below = min(self.passed_below, first)
 
     def _forget(self, slot: int, number: int) -> None:
-        """`slot` and all later deliveries are void; delivery goes on at `number`."""
-        ring = self._ring
-        before, self.moving = self.moving, True
-        # Latest first: the prefix cannot pass `slot` before everything behind it says that nothing there is
-        # acknowledged.
-        for forgotten in range(self.tail - 1, slot - 1, -1):
-            at = forgotten & ring.mask
-            ring.firsts[at] = number
-            ring.lasts[at] = number - 1
-            ring.tags[at] = 2 * forgotten + 1
-        self.moving = before
+        """`slot` and all later deliveries are void; delivery goes on at `number`. Under the lock."""
+        ring, before = self._ring, self.moving
+        try:
+            self.moving = True
+            self.passed_below = min(self.passed_below, number)
+            # Latest first: the prefix cannot pass `slot` before everything behind it says that nothing there
+            # is acknowledged.
+            for forgotten in range(self.tail - 1, slot - 1, -1):
+                at = forgotten & ring.mask
+                ring.firsts[at] = number
+                ring.lasts[at] = number - 1
+                ring.tags[at] = 2 * forgotten + 1
+        finally:
+            self.moving = before
 
     def advance(self) -> int | None:
         """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not
@@ -163,17 +179,19 @@ class AckWindow(Deliveries):
         """
         with self._lock:
             self._sweep()
-            ring = self._ring
-            before, self.moving = self.moving, True
-            slot = self.head
-            while slot < self.tail and ring.firsts[slot & ring.mask] < start:
-                at = slot & ring.mask
-                ring.lasts[at] = min(ring.lasts[at], start - 1)  # a batch that reaches over it
-                slot += 1
-            self._forget(slot, start)
-            self.swept = min(self.swept, start)
-            self._told = min(self._told, start)
-            self.moving = before
+            ring, before = self._ring, self.moving
+            try:
+                self.moving = True
+                slot = self.head
+                while slot < self.tail and ring.firsts[slot & ring.mask] < start:
+                    at = slot & ring.mask
+                    ring.lasts[at] = min(ring.lasts[at], start - 1)  # a batch that reaches over it
+                    slot += 1
+                self._forget(slot, start)
+                self.swept = min(self.swept, start)
+                self._told = min(self._told, start)
+            finally:
+                self.moving = before
 
     def told(self, ack: int) -> None:
         """Record that everything below `ack` was acknowledged without asking here: at the start, or in
@@ -277,6 +295,10 @@ class ExplicitWindow(Deliveries):
         """None: a timer has nothing to acknowledge."""
         self._seen = self.passed_below
         return None
+
+    def take_back(self, first: int) -> None:
+        """As AckWindow: it was not delivered."""
+        self.passed_below = min(self.passed_below, first)
 
     def rebase(self, start: int) -> None:
         """A new incarnation of the source began at `start`: what was delivered from there on is void, and so

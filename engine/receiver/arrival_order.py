@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .feed import Feed, Listener
     from .ring_reader import RingReader, View
 
-__all__ = ["ArrivalFeed", "ArrivalWindow"]
+__all__ = ["ArrivalFeed", "ArrivalWindow", "resume"]
 
 
 class ArrivalWindow:
@@ -36,41 +36,41 @@ class ArrivalWindow:
     """
 
     def __init__(self, old: Window, live: Window, split: int, skips: bool = False) -> None:
-        self._parts = old, live
+        self.parts = old, live
         self._skips = skips
         self.split = split
 
     @property
     def ack(self) -> int:
         """First number that is not acknowledged."""
-        old, live = self._parts
+        old, live = self.parts
         return live.ack if old.ack >= self.split else old.ack
 
     @property
     def settled(self) -> bool:
         """Everything delivered is consumed, and :meth:`advance` has told of it."""
-        return all(part.settled for part in self._parts)
+        return all(part.settled for part in self.parts)
 
     def delivered(self, first: int, last: int) -> int:
         """As AckWindow."""
         live = first >= self.split
-        return 2 * self._parts[live].delivered(first, last) + live
+        return 2 * self.parts[live].delivered(first, last) + live
 
     delivered_range = delivered
 
     def lost(self, first: int, last: int) -> None:
         """As AckWindow."""
-        self._parts[first >= self.split].lost(first, last)
+        self.parts[first >= self.split].lost(first, last)
 
     def consumed(self, slot: int) -> None:
         """As AckWindow."""
-        self._parts[slot & 1].consumed(slot >> 1)
+        self.parts[slot & 1].consumed(slot >> 1)
 
     def valid(self, slot: int, number: int) -> int | None:
         """As AckWindow. A live number says nothing of what is still to be recovered, or was skipped: then it
         is remembered, and counts when the recovered part is acknowledged up to ``split``."""
-        old, live = self._parts
-        ack = self._parts[slot & 1].valid(slot >> 1, number)
+        old, live = self.parts
+        ack = self.parts[slot & 1].valid(slot >> 1, number)
         if ack is None or ack < self.split:
             return ack
         live.told(ack)
@@ -79,29 +79,33 @@ class ArrivalWindow:
 
     def rewind(self, slot: int) -> int | None:
         """As AckWindow."""
-        return self._parts[slot & 1].rewind(slot >> 1)
+        return self.parts[slot & 1].rewind(slot >> 1)
+
+    def take_back(self, first: int) -> None:
+        """As AckWindow."""
+        self.parts[first >= self.split].take_back(first)
 
     def not_outstanding(self, number: int) -> None:
         """As AckWindow."""
-        for part in self._parts:
+        for part in self.parts:
             part.not_outstanding(number)
 
     def rebase(self, start: int) -> None:
         """As AckWindow."""
-        for part in self._parts:
+        for part in self.parts:
             part.rebase(start)
         self.split = min(self.split, start)
 
     def advance(self) -> int | None:
         """The new acknowledgement, None if it has not moved: the prefix by number, not by arrival."""
         before = self.ack
-        for part in self._parts:
+        for part in self.parts:
             part.advance()
         return self.ack if self.ack > before else None
 
     def told(self, ack: int) -> None:
         """As AckWindow."""
-        old, live = self._parts
+        old, live = self.parts
         old.told(min(ack, self.split))
         if ack > self.split:
             live.told(ack)
@@ -181,6 +185,12 @@ class ArrivalFeed:
                 return view
         return None
 
+    def resume(self, window: ArrivalWindow) -> None:
+        """Each part goes on where its window ends."""
+        old, live = window.parts
+        self._old.resume(min(old.passed_below, self._old.stop))
+        self.live.resume(live.passed_below)
+
     def seek(self, number: int) -> None:
         """As Feed."""
         (self._old if number < self._old.stop else self.live).seek(number)
@@ -221,3 +231,13 @@ class ArrivalFeed:
         self._old.begin(incarnation, start, void)
         self.live.begin(incarnation, start, void)
         self._listener.rebased(incarnation, start, void)
+
+
+def resume(feed: Feed | ArrivalFeed | None, window: Window | ArrivalWindow | None) -> None:
+    """After an exception: what was taken from ``feed`` and has no record in ``window`` comes again. The
+    receiving thread."""
+    if isinstance(window, ArrivalWindow):
+        if isinstance(feed, ArrivalFeed):
+            feed.resume(window)
+    elif window is not None and feed is not None and not isinstance(feed, ArrivalFeed):
+        feed.resume(window.passed_below)

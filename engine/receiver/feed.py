@@ -25,7 +25,7 @@ from ..native.limits import named
 from ..native.runtime import Path
 from ..native.status import check
 from ..rules.start_and_gap import Gap
-from .ring_reader import RingReader, View, receive_wait
+from .ring_reader import RingReader, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,6 +153,13 @@ class Feed(Served):
         self._rests_until_ns = 0
         self._block.clear()
 
+    def resume(self, number: int) -> None:
+        """What was taken from ``number`` on, and came to nobody, is taken once more: as new as it was."""
+        if number < self.next:
+            before = self.live_from
+            self.seek(number)
+            self.live_from = before
+
     def use_logs(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED) -> None:
         """Where the source's logs are is known better now. ``until``: as of Logs. Any thread."""
         self.logs.until = until  # first: a log without its bound would be awaited for ever
@@ -202,10 +209,9 @@ class Feed(Served):
     def wait(self, slot: Slot, strategy: int, timeout_ns: int) -> bool:
         """As :meth:`receive`, waiting in C for at most ``timeout_ns``; only while the ring serves."""
         ring = self.ring
-        if ring is None:
-            return self.receive(slot)
-        status = receive_wait(ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns)
-        return status == 1 or ((status != 0 or self.newer) and self.receive(slot))
+        if ring is not None:
+            ring.wait(strategy, timeout_ns)  # which takes nothing: who is interrupted in it has missed nothing
+        return self.receive(slot)
 
     def ready(self) -> bool:
         """Something is there, or the ring needs a look. Changes nothing: any thread. Without a ring only the
@@ -351,11 +357,12 @@ class Feed(Served):
 
     def _copy_ring(self) -> bool:
         """A block from the ring, for a feed that does not read in place."""
-        assert self._spare is not None
-        block, size = self._block, 0
+        ring, block, size = self._spare, self._block, 0
+        if ring is None:  # closed meanwhile
+            return False
         while True:
             size = block.room(4 * size)
-            got = lib.hf_reader_copy(self._spare.handle, block.memory, size, self._span, self._span + 1)
+            got = lib.hf_reader_copy(ring.handle, block.memory, size, self._span, self._span + 1)
             if got != lib.HF_SMALL:
                 return got > 0 and block.scan(got, self._next, self.stop)
 

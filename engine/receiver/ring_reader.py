@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RingReader", "View", "receive_wait"]
-
-receive_wait = lib.hf_reader_receive_wait
-"""For who calls it by this name: through an attribute a call costs half as much again."""
+__all__ = ["RingReader", "View"]
 
 SOON_NS = 5000
 """How long a receiver that messages come to looks for the next one before it gives the GIL away, if it spins
@@ -67,11 +64,11 @@ class RingReader:
         cannot be told."""
         return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
 
-    def lane(self, controller: Counts, feed: Served, strategy: int) -> Lane:
+    def lane(self, controllers: tuple[Counts, ...], controller: Counts, feed: Served, strategy: int) -> Lane:
         """The messages of this ring one by one, while it is what serves ``feed`` (csrc/python/lane.c). It
         waits as ``strategy`` says."""
         soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
-        return Lane(controller, feed, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns)
+        return Lane(controllers, controller, feed, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns)
 
     def wait(self, strategy: int, timeout_ns: int) -> None:
         """Until there may be something to read, at most so long."""

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["WaitingTasks"]
 
 LOOK_S = 0.05
-"""A task looks again by then in any case, as a thread that waits does."""
+"""A task looks again by then in any case, as a thread that waits does; where many do, each less often."""
+CROWD = 20
+"""Tasks that look as often as one does."""
 Moment = tuple[int, ...]
 
 
@@ -91,11 +93,12 @@ class WaitingTasks:
 
     async def past(self, session: Session, moment: Moment, left_s: float | None) -> None:
         """Suspends the calling task until ``moment`` is past, or the time is over; for a moment at least."""
-        limit = LOOK_S if left_s is None else min(LOOK_S, left_s)
+        crowd = len(self._tasks) + 1
+        limit = LOOK_S * max(1.0, crowd / CROWD)
         waker = Waker()
         task = Waiting(moment, waker)
         self._tasks.append(task)
         try:
-            await waker.wait(session.context, limit)
+            await waker.wait(session.context, limit if left_s is None else min(limit, left_s), crowd)
         finally:
             self._forget(task)

@@ -310,7 +310,7 @@ class Publisher:
                 break
             if not would_block(status):
                 if status == lib.HF_BUSY:
-                    self._busy()
+                    self._busy(deadline)
                     continue
                 if status == lib.HF_CLOSED:  # meanwhile, on another thread: closed, or deregistered
                     self._check_may_send()
@@ -383,10 +383,14 @@ class Publisher:
             self.session.tell_now(each)
         return found
 
-    def _busy(self) -> None:
-        """Another thread sends (a moment), or a claim is open (this thread's own would never end)."""
+    def _busy(self, deadline: int | None) -> None:
+        """Another thread sends (a moment), or has a claim open (for as long as it likes; this thread's own
+        would never end)."""
         if self._claimed_by == threading.get_ident():
             raise UsageError("a claim is open on this source", hint="end it before the next send")
+        left = left_of(deadline)
+        if self._claimed_by and left is not None and left <= 0:
+            raise WouldBlockError("claim")
         time.sleep(0)
 
     def _largest(self) -> int:

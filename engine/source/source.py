@@ -6,6 +6,7 @@ program asks.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..control.refusals import refusal_error
@@ -168,8 +169,10 @@ class Source(Shown, AsyncWith):
             self.context.raise_callback_error()
 
     async def stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
-        """As :meth:`wait_stable`, but a task waits, not its thread."""
+        """As :meth:`wait_stable`, but a task waits, not its thread. It gives turns as :meth:`send_async`."""
         session, deadline = self._session, deadline_of(timeout)
+        if self._pace.due():
+            await self._pace.turn()
         self.context.raise_callback_error()
         target = self._sent(sqn)
         while True:
@@ -177,6 +180,7 @@ class Source(Shown, AsyncWith):
             if self._is_stable(sqn, target, left):
                 return
             await session.awaiting.past(session, moment, left)
+            self._pace.waited()
             self.context.raise_callback_error()
 
     # Stability ----------------------------------------------------------------------------------------------
@@ -303,7 +307,7 @@ class Source(Shown, AsyncWith):
         session = self._session
         direct = session.direct
         if self.context.callback_raised:
-            self.context.raise_callback_error()
+            self._raise_unpublished()
         if (
             type(data) is bytes
             and direct is not None
@@ -325,13 +329,23 @@ class Source(Shown, AsyncWith):
         self._wait_published(first, sqn, deadline)
         return sqn
 
+    def _raise_unpublished(self) -> None:
+        """What a callback has raised; it may be of another message, with its number."""
+        try:
+            self.context.raise_callback_error()
+        except BaseException as error:
+            with contextlib.suppress(AttributeError):
+                error.sequence_number = None  # type: ignore[attr-defined]
+            raise
+
     def _wait_published(self, first: int, sqn: int, deadline: int | None) -> None:
         """Whatever ends the wait says that the message is out."""
         try:
             self._wait_stable(first, sqn, deadline)
         except BaseException as error:
-            error.sequence_number = sqn  # type: ignore[attr-defined]
-            if isinstance(error, Error):
+            with contextlib.suppress(AttributeError):  # a class of a callback's own
+                error.sequence_number = sqn  # type: ignore[attr-defined]
+            if isinstance(error, Error) and not hasattr(error, "of_callback"):  # that text is of something else
                 error.args = (f"the message was published as number {sqn}: {error.args[0]}",)
                 error.retriable = False
                 if isinstance(error, StabilityTimeout) and not error.reclaimed:

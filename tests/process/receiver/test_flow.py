@@ -355,15 +355,15 @@ def test_no_more_is_read_than_the_memory_has(src: hf.Source, rcv: hf.Receiver) -
 def test_a_lane_of_nothing_is_refused() -> None:
     controller, feed = Counts(), Served()
     with pytest.raises(ValueError, match="address"):
-        Lane(controller, feed, (1, 1, 0), 0, 0)
+        Lane((), controller, feed, (1, 1, 0), 0, 0)
     with pytest.raises(TypeError):
-        Lane(controller, object(), (1, 1, 1), 0, 0)  # type: ignore[arg-type]
+        Lane((), controller, object(), (1, 1, 1), 0, 0)  # type: ignore[arg-type]
     gate = Gate()
     for lane in (None, object()):
         gate.lane = lane  # type: ignore[assignment]
         with pytest.raises(ValueError, match="no lane"):
             Flow(gate, 0)
-    gate.lane = Lane(controller, feed, (1, 1, 1), 0, 0)
+    gate.lane = Lane((), controller, feed, (1, 1, 1), 0, 0)
     assert not gate.has_lane(), "nothing serves there"
     assert gate.lane is None
 
@@ -379,7 +379,7 @@ def test_a_message_of_a_source_that_has_not_begun_is_refused() -> None:
     slot = Cells(gate)
     with pytest.raises(RuntimeError, match="not begun"):
         gate.arrived(controller, 0, slot)
-    assert taken == [(controller, slot, None)]
+    assert taken == [(controller, slot)]
 
 
 def test_a_pool_gives_messages_only() -> None:

@@ -4,9 +4,10 @@ that nothing which goes wrong there skips a message. Also the pool that messages
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.receiving import SHORT, send, source, take
@@ -89,7 +90,7 @@ def test_messages_may_be_held_and_released_in_any_order(src: hf.Source, rcv: hf.
         assert acknowledged(rcv) == passed
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.5, float("nan"), "1", True, 1j])
+@pytest.mark.parametrize("timeout", [(0,), -1, -0.5, float("nan"), "1", True, 1j])
 def test_a_timeout_that_is_none_is_refused_also_where_a_message_waits(
     src: hf.Source, rcv: hf.Receiver, timeout: object
 ) -> None:
@@ -107,6 +108,41 @@ def test_other_arguments_are_refused_by_name(rcv: hf.Receiver) -> None:
         with pytest.raises(TypeError, match="timeout"):
             rcv.receive(*given, **named)
     assert rcv.receive(timeout=0) is None
+
+
+def test_a_source_that_comes_while_it_is_opened_is_not_left_out(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The context's thread replaces the sources as a whole, at any moment."""
+    alone = hf.Receiver._alone
+
+    def changed(self: hf.Receiver) -> object:
+        found = alone(self)
+        self.controllers = (*list(self.controllers),)
+        return found
+
+    rcv.lane = None
+    monkeypatch.setattr(hf.Receiver, "_alone", changed)
+    assert not rcv.open_lane()
+    assert not rcv.has_lane()
+
+
+def test_a_descriptor_that_is_taken_while_it_is_opened_is_told_of_each_look(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = hf.Receiver._alone
+
+    def taken(self: hf.Receiver) -> object:
+        found = alone(self)
+        self.fileno()
+        return found
+
+    rcv.lane = None
+    monkeypatch.setattr(hf.Receiver, "_alone", taken)
+    assert not rcv.open_lane()
+    send(src, 1)
+    assert take(rcv) == [2]
+    assert rcv.lane is None
 
 
 # When it ends -----------------------------------------------------------------------------------------------
@@ -218,6 +254,103 @@ def test_a_message_that_a_signal_handler_kept_from_the_program_comes_again(
     assert take(receiver) == [2]
     assert take(receiver, 2) == [3, 4]
     assert acknowledged(receiver) == 4
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("options", [{}, {"ume_application_outstanding_maximum": 5}, {"ume_use_ack_batching": 0}])
+def test_a_message_that_comes_after_a_signal_is_not_lost_where_the_handler_raises(
+    ctx: hf.Context, src: hf.Source, options: dict[str, object], listens: bool
+) -> None:
+    """The signal comes while ``receive`` waits in C, and the message ends that wait."""
+    receiver = ctx.receiver("quotes", options=options)
+    until("registered", lambda: receiver.stats().sources == 1)
+    send(src, 2)
+    take(receiver, 2)
+    if listens:
+        receiver.fileno()
+
+    def interrupt() -> None:
+        until("it waits", lambda: receiver.receiving)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        send(src, 1)
+
+    before = signal.signal(signal.SIGUSR1, raising)
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        with pytest.raises(InterruptError):
+            receiver.receive(SHORT)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    thread.join()
+    assert not receiver.receiving
+    message = one(receiver)
+    assert (message.sequence_number, message.is_retransmit) == (2, False)
+    message.release()
+    assert acknowledged(receiver) == 2
+    assert (receiver.stats().delivered, receiver.stats().redelivered) == (3, 0)
+
+
+def raising(*_: object) -> None:
+    """A signal handler."""
+    raise InterruptError
+
+
+@pytest.mark.parametrize("form", ["receive", "batch"])
+def test_what_was_taken_and_had_no_record_when_an_exception_came_is_delivered_again(
+    ctx: hf.Context, src: hf.Source, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Python takes it: here its window, or its batch, is Python's."""
+    receiver = ctx.receiver("quotes", options={"ume_application_outstanding_maximum": 50})
+    until("registered", lambda: receiver.stats().sources == 1)
+    send(src, 4)
+    take(receiver)
+    (controller,) = receiver.controllers
+    kind: Any = type(controller.window)
+    delivered, left = kind.delivered, [1]
+
+    def interrupted(self: AckWindow, first: int, last: int) -> int:
+        if left.pop() if left else False:
+            if form == "receive":
+                super(kind, self).delivered(first, last)
+            raise InterruptError
+        return int(delivered(self, first, last))
+
+    monkeypatch.setattr(kind, "delivered", interrupted)
+    with pytest.raises(InterruptError):
+        receiver.receive(SHORT) if form == "receive" else receiver.receive_batch(2, SHORT)
+    assert not receiver.receiving
+    assert take(receiver, 3) == [1, 2, 3]
+    assert acknowledged(receiver) == 3
+
+
+def test_a_look_that_is_interrupted_leaves_the_receiver_free(
+    src: hf.Source, rcv: hf.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rcv.fileno()
+    with monkeypatch.context() as patch:
+        patch.setattr(rcv, "looked", raising)
+        for call in (lambda: rcv.receive(0), lambda: rcv.receive_batch(1, 0)):
+            with pytest.raises(InterruptError):
+                call()
+    send(src, 1)
+    assert take(rcv) == [2]
+
+
+def test_a_release_that_was_interrupted_may_be_repeated(
+    ctx: hf.Context, src: hf.Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = ctx.receiver("quotes", options={"ume_use_ack_batching": 0})
+    until("registered", lambda: receiver.stats().sources == 1)
+    send(src, 1)
+    message = one(receiver)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(message), "consumed_by_call", raising)
+        with pytest.raises(InterruptError):
+            message.release()
+    assert not message.released
+    message.release()
+    assert acknowledged(receiver) == 0
 
 
 @pytest.mark.parametrize("form", ["receive", "iterate"])

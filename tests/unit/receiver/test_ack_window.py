@@ -177,6 +177,73 @@ def test_a_release_while_a_new_incarnation_cuts_a_batch_acknowledges_none_of_it(
     assert window.advance() == 5
 
 
+def test_records_that_were_worked_on_when_an_exception_came_may_be_released() -> None:
+    """The head follows again."""
+    window, (before, evicted, behind) = window_with(3)
+    ring = window._ring
+    ring.firsts = Interrupted(ring.firsts, 1, lambda: None)  # type: ignore[assignment]
+
+    def raises() -> None:
+        raise InterruptedError
+
+    ring.firsts.work[:] = [raises]  # type: ignore[attr-defined]
+    with pytest.raises(InterruptedError):
+        window.rewind(evicted)
+    assert window.rewind(evicted) == 1
+    for slot in (before, evicted, behind, *[window.delivered(n, n) for n in (1, 2)]):
+        window.consumed(slot)
+    assert window.advance() == 3
+    assert not window.moving
+
+
+def test_a_rewind_waits_for_the_sweep_of_another_thread() -> None:
+    window, slots = window_with(2)
+    inside, leave, done = threading.Event(), threading.Event(), threading.Event()
+
+    def sweep() -> None:
+        with window._lock:
+            window.moving = True
+            inside.set()
+            leave.wait(90)
+            window.moving = False
+
+    def rewind() -> None:
+        window.rewind(slots[1])
+        done.set()
+
+    threads = [threading.Thread(target=each) for each in (sweep, rewind)]
+    threads[0].start()
+    assert inside.wait(90)
+    threads[1].start()
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert done.is_set()
+    assert not window.moving, "as the sweep has left it"
+
+
+def test_a_delivery_that_is_void_already_is_not_rewound_again() -> None:
+    window, (first, second, third) = window_with(3)
+    assert window.rewind(second) == 1
+    again = [window.delivered(n, n) for n in (1, 2)]
+    assert window.rewind(third) is None
+    for slot in (first, *again):
+        window.consumed(slot)
+    assert window.advance() == 3
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_what_the_program_did_not_get_is_taken_back(has_record: bool) -> None:
+    window, slots = window_with(2)
+    if has_record:
+        window.delivered(2, 4)
+    window.take_back(2)
+    assert window.passed_below == 2
+    for slot in (*slots, window.delivered(2, 4)):
+        window.consumed(slot)
+    assert window.advance() == 5
+
+
 @pytest.mark.parametrize("memory", [b"", bytes(24), bytearray(72), bytearray(23)])
 def test_records_lie_in_memory_that_may_be_written_and_is_a_power_of_two_of_them(memory: bytes) -> None:
     with pytest.raises((ValueError, BufferError)):
