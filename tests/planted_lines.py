@@ -147,12 +147,20 @@ LINES = {
     ),
     # Messages that are received in C
     "what_an_exception_kept_is_skipped": Line(
-        Patch("csrc/python/lane.c", "            take_back(g, c, s, 1);\n", ""),
+        Patch("csrc/python/lane.c", "            take_back(g, c, s);\n            Py_DECREF", "            Py_DECREF"),
         "process/receiver/test_lane.py::test_a_message_that_a_signal_handler_kept_from_the_program_comes_again[receive]",
     ),
     "what_found_no_room_is_passed": Line(
-        Patch("csrc/python/lane.c", "        take_back(g, c, s, 0);\n", ""),
+        Patch("csrc/python/lane.c", "(c, s) < 0) {\n        take_back(g, c, s);\n", "(c, s) < 0) {\n"),
         "process/receiver/test_lane.py::test_a_message_that_finds_no_room_in_the_window_comes_when_there_is[receive]",
+    ),
+    "what_came_behind_a_signal_is_dropped": Line(
+        Patch("csrc/python/lane.c", "            take_back(g, l->controller, s);\n", ""),
+        "process/receiver/test_lane.py::test_a_message_that_comes_after_a_signal_is_not_lost_where_the_handler_raises",
+    ),
+    "a_lane_is_for_whoever_comes": Line(
+        Patch("csrc/python/lane.c", "g->controllers == l->controllers && ", ""),
+        "process/receiver/test_lane.py::test_a_source_that_comes_while_it_is_opened_is_not_left_out",
     ),
     "what_was_evicted_waits_for_the_ring": Line(
         Patch("csrc/python/lane.c", "!g->closed && !g->again;", "!g->closed;"),

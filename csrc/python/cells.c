@@ -41,7 +41,28 @@ static int counts_traverse(struct counts *c, visitproc visit, void *arg)
 
 static int counts_clear(PyObject *self)
 {
+    ((struct counts *)self)->plain = NULL;
     Py_CLEAR(((struct counts *)self)->window);
+    return 0;
+}
+
+static PyObject *counts_window(struct counts *c, void *closure)
+{
+    (void)closure;
+    PyObject *window = c->window != NULL ? c->window : Py_None;
+    Py_INCREF(window);
+    return window;
+}
+
+static int counts_set_window(struct counts *c, PyObject *value, void *closure)
+{
+    (void)closure;
+    PyObject *before = c->window;
+    int plain = value != NULL && PyObject_TypeCheck(value, hf_deliveries_type);
+    Py_XINCREF(value);
+    c->window = value;
+    c->plain = plain ? (struct deliveries *)value : NULL;
+    Py_XDECREF(before);
     return 0;
 }
 
@@ -50,8 +71,8 @@ static void counts_dealloc(PyObject *self)
     hf_dealloc(self, counts_clear);
 }
 
-static PyMemberDef counts_members[] = {{"window", T_OBJECT, offsetof(struct counts, window), 0, NULL},
-                                       {"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
+static PyGetSetDef counts_fields[] = {{"window", (getter)counts_window, (setter)counts_set_window, NULL, NULL}, {NULL}};
+static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
                                        {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
                                        {NULL}};
@@ -99,11 +120,9 @@ static PyMemberDef served_members[] = {{"live_from", T_ULONGLONG, offsetof(struc
                                        {NULL}};
 
 #define FLAGS Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC
-static PyType_Slot counts_slots[] = {{Py_tp_dealloc, counts_dealloc},
-                                     {Py_tp_traverse, counts_traverse},
-                                     {Py_tp_clear, counts_clear},
-                                     {Py_tp_members, counts_members},
-                                     {0, NULL}};
+static PyType_Slot counts_slots[] = {{Py_tp_dealloc, counts_dealloc}, {Py_tp_traverse, counts_traverse},
+                                     {Py_tp_clear, counts_clear},     {Py_tp_getset, counts_fields},
+                                     {Py_tp_members, counts_members}, {0, NULL}};
 static PyType_Spec counts_spec = {"holdfast._receive.Counts", sizeof(struct counts), 0, FLAGS, counts_slots};
 static PyType_Slot served_slots[] = {{Py_tp_dealloc, served_dealloc}, {Py_tp_traverse, served_traverse},
                                      {Py_tp_clear, served_clear},     {Py_tp_getset, served_fields},

@@ -140,13 +140,9 @@ PyObject *hf_ack_slot(struct slot *s)
 }
 
 /* NULL: the window is told by a call. */
-static struct deliveries *plain(PyObject *window)
+static struct deliveries *plain(struct counts *c)
 {
-    if (window == NULL || !PyObject_TypeCheck(window, hf_deliveries_type)) {
-        return NULL;
-    }
-    struct deliveries *d = (struct deliveries *)window;
-    return d->counted ? NULL : d;
+    return c->plain != NULL && !c->plain->counted ? c->plain : NULL;
 }
 
 int hf_deliveries_add(struct counts *c, struct slot *s)
@@ -157,7 +153,7 @@ int hf_deliveries_add(struct counts *c, struct slot *s)
         PyErr_SetString(PyExc_RuntimeError, "a message came from a source that has not begun");
         return -1;
     }
-    struct deliveries *d = plain(window);
+    struct deliveries *d = plain(c);
     PyObject *slot = NULL;
     int status = 0;
     Py_INCREF(window);
@@ -179,7 +175,7 @@ int hf_deliveries_add(struct counts *c, struct slot *s)
 int hf_deliveries_consume(struct counts *c, struct slot *s)
 {
     PyObject *window = c->window;
-    struct deliveries *d = plain(window);
+    struct deliveries *d = plain(c);
     if (d != NULL && s->ack_slot == NULL && !s->receiver->immediate) {
         consume(d, s->record);
         return 0;

@@ -175,18 +175,35 @@ static PyMethodDef gate_methods[] = {
     {"wait_in_lane", (PyCFunction)gate_wait_in_lane, METH_O, NULL},
     {"arrived", (PyCFunction)gate_arrived, METH_VARARGS, NULL},
     {NULL}};
-static PyGetSetDef gate_fields[] = {{"controllers", (getter)gate_controllers, (setter)gate_set_controllers, NULL, NULL},
+static PyObject *gate_pool(struct gate *g, void *closure)
+{
+    (void)closure;
+    PyObject *pool = g->pool != NULL ? OBJECT(g->pool) : Py_None;
+    Py_INCREF(pool);
+    return pool;
+}
+
+static int gate_set_pool(struct gate *g, PyObject *value, void *closure)
+{
+    (void)closure;
+    if (value == NULL || !PyObject_TypeCheck(value, hf_pool_type)) {
+        PyErr_SetString(PyExc_TypeError, "pool takes another type of object");
+        return -1;
+    }
+    struct pool *before = g->pool;
+    Py_INCREF(value);
+    g->pool = (struct pool *)value;
+    Py_XDECREF(OBJECT(before));
+    return 0;
+}
+
+static PyGetSetDef gate_fields[] = {{"pool", (getter)gate_pool, (setter)gate_set_pool, NULL, NULL},
+                                    {"controllers", (getter)gate_controllers, (setter)gate_set_controllers, NULL, NULL},
                                     {NULL}};
 #define FIELD(name, type, flags) {#name, type, offsetof(struct gate, name), flags, NULL}
-static PyMemberDef gate_members[] = {FIELD(lane, T_OBJECT, 0),
-                                     FIELD(pool, T_OBJECT, 0),
-                                     FIELD(closed, T_BOOL, 0),
-                                     FIELD(receiving, T_BOOL, 0),
-                                     FIELD(left, T_BOOL, 0),
-                                     FIELD(again, T_BOOL, 0),
-                                     FIELD(immediate, T_BOOL, 0),
-                                     FIELD(slots, T_LONGLONG, READONLY),
-                                     {NULL}};
+static PyMemberDef gate_members[] = {
+    FIELD(lane, T_OBJECT, 0), FIELD(closed, T_BOOL, 0),    FIELD(receiving, T_BOOL, 0),        FIELD(left, T_BOOL, 0),
+    FIELD(again, T_BOOL, 0),  FIELD(immediate, T_BOOL, 0), FIELD(slots, T_LONGLONG, READONLY), {NULL}};
 static PyType_Slot gate_slots[] = {{Py_tp_dealloc, gate_dealloc},
                                    {Py_tp_traverse, gate_traverse},
                                    {Py_tp_clear, gate_clear},

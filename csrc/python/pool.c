@@ -113,37 +113,41 @@ static PyObject *waiting_one(struct pool *p)
     return NULL;
 }
 
-struct slot *hf_pool_take(PyObject *pool)
+struct slot *hf_pool_take(struct pool *p)
 {
-    if (pool == NULL || !PyObject_TypeCheck(pool, hf_pool_type)) {
+    if (p == NULL) {
         PyErr_SetString(PyExc_TypeError, "a receiver without a pool");
         return NULL;
     }
-    PyObject *message = waiting_one((struct pool *)pool);
+    PyObject *message = waiting_one(p);
     if (message == NULL) {
-        message = PyObject_CallMethod(pool, "make", NULL);
+        message = PyObject_CallMethod(OBJECT(p), "make", NULL);
+        if (message != NULL && !PyObject_TypeCheck(message, hf_slot_type)) {
+            Py_CLEAR(message);
+            PyErr_SetString(PyExc_TypeError, "the pool made something else than a message");
+        }
     }
-    if (message != NULL && (!PyObject_TypeCheck(message, hf_slot_type) || ((struct slot *)message)->block == NULL)) {
-        PyErr_SetString(PyExc_TypeError, "the pool gave something else than a message with memory");
+    if (message != NULL && ((struct slot *)message)->block == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the pool has a message without memory");
         Py_CLEAR(message);
     }
     return (struct slot *)message;
 }
 
-void hf_pool_give(PyObject *pool, struct slot *s)
+void hf_pool_give(struct pool *p, struct slot *s)
 {
-    struct pool *p = (struct pool *)pool;
-    Py_INCREF(OBJECT(s));
-    if (pool == NULL || !PyObject_TypeCheck(pool, hf_pool_type) || (long long)p->count >= p->size ||
-        !put(p, OBJECT(s), 1)) {
-        Py_DECREF(OBJECT(s));
+    if (p != NULL && (long long)p->count < p->size) {
+        Py_INCREF(OBJECT(s));
+        if (!put(p, OBJECT(s), 1)) {
+            Py_DECREF(OBJECT(s));
+        }
     }
 }
 
 static PyObject *pool_take(PyObject *self, PyObject *none)
 {
     (void)none;
-    return OBJECT(hf_pool_take(self));
+    return OBJECT(hf_pool_take((struct pool *)self));
 }
 
 static PyObject *pool_give(PyObject *self, PyObject *message)
@@ -152,7 +156,7 @@ static PyObject *pool_give(PyObject *self, PyObject *message)
         PyErr_SetString(PyExc_TypeError, "give takes a message");
         return NULL;
     }
-    hf_pool_give(self, (struct slot *)message);
+    hf_pool_give((struct pool *)self, (struct slot *)message);
     Py_RETURN_NONE;
 }
 

@@ -12,6 +12,11 @@
 
 #define OBJECT(o) ((PyObject *)(o))
 
+struct deliveries; /* deliveries.c */
+struct pool;       /* pool.c */
+struct lane;       /* lane.c */
+struct flow;       /* flow.c */
+
 /* The memory of one message, seen by Python as read-only bytes of its length. `views` counts the buffers that are out: a view of a
  * view holds the same one. */
 struct block {
@@ -27,7 +32,7 @@ struct gate {
     PyObject_HEAD
     PyObject *controllers; /* tuple of DeliveryController; replaced as a whole */
     PyObject *lane;        /* struct lane while one ring serves, and C may look into it alone; NULL or None */
-    PyObject *pool;        /* struct pool */
+    struct pool *pool;     /* NULL: none yet */
     char closed;
     char receiving;  /* a thread does: only one may */
     char left;       /* an iteration was left with a message in hand: the next request consumes it */
@@ -39,7 +44,8 @@ struct gate {
 /* One source at a receiver. */
 struct counts {
     PyObject_HEAD
-    PyObject *window; /* struct deliveries, or a class of Python's with the same methods; NULL or None */
+    PyObject *window;         /* struct deliveries, or a class of Python's with the same methods; NULL or None */
+    struct deliveries *plain; /* the same, if it is the former */
     long long delivered;
     long long redelivered;
     char dozing;
@@ -67,8 +73,6 @@ struct slot {
     char retained;
 };
 
-struct lane; /* lane.c */
-struct flow; /* flow.c */
 extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type, *hf_deliveries_type,
     *hf_pool_type, *hf_lane_type, *hf_flow_type;
 
@@ -90,8 +94,8 @@ int hf_deliveries_consume(struct counts *c, struct slot *s); /* -1: an exception
 PyObject *hf_ack_slot(struct slot *s);                       /* as Python names it */
 
 /* pool.c: a message that nobody else refers to; NULL: an exception. A message that nobody uses goes back. */
-struct slot *hf_pool_take(PyObject *pool);
-void hf_pool_give(PyObject *pool, struct slot *s);
+struct slot *hf_pool_take(struct pool *p);
+void hf_pool_give(struct pool *p, struct slot *s);
 
 /* slot.c; -1: an exception */
 int hf_slot_release(struct slot *s);

@@ -387,7 +387,7 @@ def test_a_pool_gives_messages_only() -> None:
         def make(self) -> object:
             return object()
 
-    with pytest.raises(TypeError, match="something else"):
+    with pytest.raises(TypeError, match="something else than a message"):
         Odd().take()
     with pytest.raises(TypeError, match="takes a message"):
         Odd().give(object())

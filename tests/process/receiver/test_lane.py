@@ -284,6 +284,7 @@ def test_a_message_that_comes_after_a_signal_is_not_lost_where_the_handler_raise
         signal.signal(signal.SIGUSR1, before)
     thread.join()
     assert not receiver.receiving
+    send(src, 1)
     message = one(receiver)
     assert (message.sequence_number, message.is_retransmit) == (2, False)
     message.release()
