@@ -84,6 +84,20 @@ FLOORS = (
     Floor("map_ranges, an aggregate", "spark", "map:all", Side.AT_LEAST, "parquet:all", 3),
     Floor("reader alone, 64 B", "spark", "reader", Side.AT_LEAST, plus=20e6),
     Floor("idle source + receiver + store", "idle", "idle", Side.AT_MOST, plus=1.0),
+    *(
+        Floor(
+            f"late where it is received, {size} B, {rate:,} a second, {name}",
+            "tails",
+            f"stream:{size}:{rate}:{name}",
+            Side.AT_MOST,
+            f"line:{size}:{rate}:{name}",
+            1.5,
+            100,
+        )
+        for rate in (167_000, 1_670_000)
+        for size in (40, 1024)
+        for name in ("p50", "p99", "p99.9")
+    ),
     Floor("Python, receive() and release(), 128 B", "awaiting", "receive", Side.AT_LEAST, plus=3e6),
     Floor("Python, for, 128 B", "awaiting", "for", Side.AT_LEAST, plus=6e6),
     Floor("Python, async for beside for", "awaiting", "async-for", Side.AT_LEAST, "for", 0.5),

@@ -39,8 +39,13 @@ def quantiles(counts: Counter[int]) -> dict[str, int]:
     edges = sorted(counts)
     if not edges:
         return {}
+    return {name: at_quantile(counts, q) for name, q in QUANTILES.items()}
+
+
+def at_quantile(counts: Counter[int], q: float) -> int:
+    """The value below which the share ``q`` lies, ns (lower bucket edge); 0 for no values."""
+    edges = sorted(counts)
+    if not edges:
+        return 0
     below = np.cumsum([counts[edge] for edge in edges])
-    total = int(below[-1])
-    last = len(edges) - 1
-    places = {name: int(np.searchsorted(below, q * total, side="right")) for name, q in QUANTILES.items()}
-    return {name: edges[min(place, last)] for name, place in places.items()}
+    return edges[min(int(np.searchsorted(below, q * int(below[-1]), side="right")), len(edges) - 1)]

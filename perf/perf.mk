@@ -1,6 +1,6 @@
 # Measuring. Read by the Makefile.
 
-.PHONY: perf perf-spark perf-lab perf-report perf-scale perf-finished perf-check
+.PHONY: perf perf-spark perf-lab perf-report perf-scale perf-finished perf-tails perf-check
 
 perf: $(CORE) ## measure; writes perf/results and perf/README.md (PERF=--no-gate: a missed floor is no error)
 	$(PY) -m perf $(PERF)
@@ -20,6 +20,10 @@ perf-scale: $(CORE) ## measure how costs scale, as perf-report does, without whe
 
 perf-finished: $(CORE) ## measure a store that has served 10,000 sources; writes perf/results (PERF="-n N": of N)
 	$(PY) -m perf.finished --recv --json $(PERF)
+
+# How late messages are at fixed rates; writes perf/results and perf/TAILS.md.
+perf-tails: $(CORE)
+	$(PY) -m perf.tails $(PERF)
 
 # It fails, too, where too little can be compared; it is skipped where this machine class has no results.
 perf-check: $(CORE) ## measure the main ratios again; fails if one is significantly slower than committed

@@ -168,7 +168,7 @@ LINES = {
     ),
     "a_message_that_is_kept_is_used_again": Line(
         Patch("csrc/python/pool.c", "return Py_REFCNT(message) == 1;", "return 1;"),
-        "process/receiver/test_lane.py::test_a_program_that_keeps_the_latest_messages_makes_no_more_of_them[3]",
+        "process/receiver/test_pool.py::test_a_program_that_keeps_the_latest_messages_makes_no_more_of_them[3]",
     ),
     "a_release_moves_the_head_during_a_sweep": Line(
         Patch("csrc/python/deliveries.c", "slot == d->head && !d->moving", "slot == d->head"),

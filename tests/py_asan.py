@@ -40,7 +40,7 @@ TESTS = [
     for name in (
         "process/client/test_api", "process/client/test_waits", "process/receiver/test_arrival",
         "process/receiver/test_feed", "process/receiver/test_flow", "process/receiver/test_iteration",
-        "process/receiver/test_lane", "process/receiver/test_recycling",
+        "process/receiver/test_lane", "process/receiver/test_pool", "process/receiver/test_recycling",
         "unit/bindings/test_misuse", "unit/receiver/test_ack_window",
     )
 ]  # fmt: skip

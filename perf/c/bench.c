@@ -8,8 +8,8 @@
 
 #include "bench.h"
 
-static const struct bench_case *const tables[] = {limit_cases, disk_cases, stream_cases, log_cases,
-                                                  store_cases, fan_cases,  scale_cases,  path_cases};
+static const struct bench_case *const tables[] = {limit_cases, disk_cases,  stream_cases, log_cases, store_cases,
+                                                  fan_cases,   scale_cases, path_cases,   tail_cases};
 enum { TABLES = sizeof tables / sizeof tables[0], PROBE_BLOCKS = 64, CLOCK_READS = 10000 };
 
 void bench_die(const char *what, int64_t status)

@@ -102,6 +102,7 @@ extern const struct bench_case store_cases[];
 extern const struct bench_case fan_cases[];
 extern const struct bench_case scale_cases[];
 extern const struct bench_case path_cases[];
+extern const struct bench_case tail_cases[];
 
 /* One empty turn of a spinning loop. No pause instruction: it would add tens of ns to what is measured. Gives the core away
  * after some 50 us, because on a busy machine the partner may be waiting for this very core. */

@@ -115,7 +115,7 @@ def test_a_floor_is_judged_only_in_its_script_and_with_its_base(monkeypatch: pyt
 
 
 def test_every_floor_names_cases_that_its_script_measures() -> None:
-    from perf import channel, copies, latency, recovery, spark, store, store_start, throughput
+    from perf import channel, copies, latency, recovery, spark, store, store_start, tails, throughput
 
     c_cases = {
         "latency": set(latency.CASES),
@@ -128,6 +128,7 @@ def test_every_floor_names_cases_that_its_script_measures() -> None:
         "spark": set(spark.CASES),
         "idle": set(),
         "awaiting": set(),
+        "tails": tails.CASES,
     }
     python_cases = {"py-send", "py-empty-call", "py-send-events", "py-send-rate", "py-batch", "py-ping", "idle"}
     python_cases |= {"receive", "for", "async-for", "receive-batch", "batches", "lateness"}
