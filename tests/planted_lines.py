@@ -147,15 +147,19 @@ LINES = {
     ),
     # Messages that are received in C
     "what_an_exception_kept_is_skipped": Line(
-        Patch("csrc/python/lane.c", "            take_back(g, c, s);\n            Py_DECREF", "            Py_DECREF"),
+        Patch("csrc/python/lane.c", "        take_back(g, c, s);\n", ""),
         "process/receiver/test_lane.py::test_a_message_that_a_signal_handler_kept_from_the_program_comes_again[receive]",
     ),
     "what_found_no_room_is_passed": Line(
-        Patch("csrc/python/lane.c", "(c, s) < 0) {\n        take_back(g, c, s);\n", "(c, s) < 0) {\n"),
+        Patch(
+            "engine/receiver/feed.py",
+            "        if number < self.next:\n            before",
+            "        if False:\n            before",
+        ),
         "process/receiver/test_lane.py::test_a_message_that_finds_no_room_in_the_window_comes_when_there_is[receive]",
     ),
     "what_came_behind_a_signal_is_dropped": Line(
-        Patch("csrc/python/lane.c", "            take_back(g, l->controller, s);\n", ""),
+        Patch("csrc/python/lane.c", "return waited ? PyErr_CheckSignals() : 0;", "return 0;"),
         "process/receiver/test_lane.py::test_a_message_that_comes_after_a_signal_is_not_lost_where_the_handler_raises",
     ),
     "a_lane_is_for_whoever_comes": Line(

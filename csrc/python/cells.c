@@ -32,6 +32,32 @@ PyTypeObject *hf_add_type(PyObject *module, const char *name, PyType_Spec *spec)
     return (PyTypeObject *)type; /* the module's types live as long as the process */
 }
 
+PyObject *hf_or_none(void *object)
+{
+    PyObject *found = object != NULL ? object : Py_None;
+    Py_INCREF(found);
+    return found;
+}
+
+void hf_set(PyObject **field, PyObject *value)
+{
+    PyObject *before = *field;
+    Py_XINCREF(value);
+    *field = value;
+    Py_XDECREF(before);
+}
+
+/* Sets a field that only objects of one type may be in: C looks into them. */
+int hf_set_checked(PyObject **field, PyObject *value, PyTypeObject *type, const char *name)
+{
+    if (value == NULL || !PyObject_TypeCheck(value, type)) {
+        PyErr_Format(PyExc_TypeError, "%s takes another type of object", name);
+        return -1;
+    }
+    hf_set(field, value);
+    return 0;
+}
+
 static int counts_traverse(struct counts *c, visitproc visit, void *arg)
 {
     Py_VISIT(c->window);
@@ -49,20 +75,14 @@ static int counts_clear(PyObject *self)
 static PyObject *counts_window(struct counts *c, void *closure)
 {
     (void)closure;
-    PyObject *window = c->window != NULL ? c->window : Py_None;
-    Py_INCREF(window);
-    return window;
+    return hf_or_none(c->window);
 }
 
 static int counts_set_window(struct counts *c, PyObject *value, void *closure)
 {
     (void)closure;
-    PyObject *before = c->window;
-    int plain = value != NULL && PyObject_TypeCheck(value, hf_deliveries_type);
-    Py_XINCREF(value);
-    c->window = value;
-    c->plain = plain ? (struct deliveries *)value : NULL;
-    Py_XDECREF(before);
+    c->plain = value != NULL && PyObject_TypeCheck(value, hf_deliveries_type) ? (struct deliveries *)value : NULL;
+    hf_set(&c->window, value);
     return 0;
 }
 
@@ -98,19 +118,14 @@ static void served_dealloc(PyObject *self)
 static PyObject *served_ring(struct served *s, void *closure)
 {
     (void)closure;
-    PyObject *ring = s->ring != NULL ? s->ring : Py_None;
-    Py_INCREF(ring);
-    return ring;
+    return hf_or_none(s->ring);
 }
 
 static int served_set_ring(struct served *s, PyObject *value, void *closure)
 {
     (void)closure;
-    PyObject *before = s->ring;
-    Py_XINCREF(value);
-    s->ring = value;
     s->turn++;
-    Py_XDECREF(before);
+    hf_set(&s->ring, value);
     return 0;
 }
 

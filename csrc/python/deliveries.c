@@ -212,10 +212,9 @@ static PyObject *deliveries_consumed(struct deliveries *d, PyObject *slot)
 static PyMethodDef deliveries_methods[] = {
     {"use", (PyCFunction)deliveries_use, METH_O, NULL},
     {"delivered", (PyCFunction)deliveries_delivered, METH_VARARGS,
-     "delivered($self, first, last, /)\n--\n\nRecord that numbers first..last go to the user, as one unit; return the "
-     "slot to "
-     "give to `consumed`.\n\nRaises UsageError (HF_FULL) when the user holds more than the maximum of messages "
-     "unreleased."},
+     "delivered($self, first, last, /)\n--\n\n"
+     "Record that numbers first..last go to the user, as one unit; return the slot to give to `consumed`.\n\n"
+     "Raises UsageError (HF_FULL) when the user holds more than the maximum of messages unreleased."},
     {"consumed", (PyCFunction)deliveries_consumed, METH_O,
      "consumed($self, slot, /)\n--\n\nRecord that the user is done with a slot. A second time is a no-op."},
     {NULL}};

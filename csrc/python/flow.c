@@ -65,8 +65,8 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (!hf_no_keywords(keywords) || !PyArg_ParseTuple(args, "O!L:Flow", hf_gate_type, &receiver, &look_ns)) {
         return NULL;
     }
-    PyObject *lane = ((struct gate *)receiver)->lane;
-    if (lane == NULL || Py_TYPE(lane) != hf_lane_type) {
+    struct lane *lane = hf_lane_of((struct gate *)receiver);
+    if (lane == NULL) {
         PyErr_SetString(PyExc_ValueError, "Flow: the receiver has no lane");
         return NULL;
     }
@@ -74,8 +74,8 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (f != NULL) {
         Py_INCREF(receiver);
         f->receiver = (struct gate *)receiver;
-        Py_INCREF(lane);
-        f->lane = (struct lane *)lane;
+        Py_INCREF(OBJECT(lane));
+        f->lane = lane;
         f->look_ns = look_ns;
     }
     return OBJECT(f);

@@ -26,17 +26,9 @@ static void gate_dealloc(PyObject *self)
     hf_dealloc(self, gate_clear);
 }
 
-/* NULL: there is none. */
-static struct lane *lane_of(struct gate *g)
-{
-    return g->lane != NULL && Py_TYPE(g->lane) == hf_lane_type ? (struct lane *)g->lane : NULL;
-}
-
 static void end_lane(struct gate *g)
 {
-    PyObject *lane = g->lane;
-    g->lane = NULL;
-    Py_XDECREF(lane);
+    hf_set(&g->lane, NULL);
 }
 
 static PyObject *gate_controllers(struct gate *g, void *closure)
@@ -53,11 +45,8 @@ static PyObject *gate_controllers(struct gate *g, void *closure)
 static int gate_set_controllers(struct gate *g, PyObject *value, void *closure)
 {
     (void)closure;
-    PyObject *before = g->controllers;
-    Py_XINCREF(value);
-    g->controllers = value;
     end_lane(g);
-    Py_XDECREF(before);
+    hf_set(&g->controllers, value);
     return 0;
 }
 
@@ -104,7 +93,7 @@ static PyObject *gate_receive(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (timeout == NULL) {
         return NULL;
     }
-    struct lane *lane = lane_of(g);
+    struct lane *lane = hf_lane_of(g);
     int waits;
     if (lane != NULL && !g->left && is_timeout(timeout, &waits)) {
         int found = hf_lane_take(g, lane, waits ? HF_SOON : HF_NOW, 0, &message);
@@ -119,7 +108,7 @@ static PyObject *gate_receive(PyObject *self, PyObject *const *args, Py_ssize_t 
 static PyObject *gate_has_lane(struct gate *g, PyObject *none)
 {
     (void)none;
-    int serves = hf_lane_serves(g, lane_of(g));
+    int serves = hf_lane_serves(g, hf_lane_of(g));
     if (!serves) {
         end_lane(g);
     }
@@ -130,7 +119,7 @@ static PyObject *gate_has_lane(struct gate *g, PyObject *none)
 static PyObject *gate_wait_in_lane(struct gate *g, PyObject *ns)
 {
     long long wait_ns = PyLong_AsLongLong(ns);
-    struct lane *lane = lane_of(g);
+    struct lane *lane = hf_lane_of(g);
     PyObject *message = NULL;
     if (PyErr_Occurred()) {
         return NULL;
@@ -158,7 +147,7 @@ static PyObject *gate_arrived(struct gate *g, PyObject *args)
         return NULL;
     }
     Py_INCREF(message);
-    return hf_lane_deliver(g, (struct counts *)controller, live_from, (struct slot *)message);
+    return hf_lane_deliver(g, (struct counts *)controller, live_from, (struct slot *)message, 0);
 }
 
 static PyMethodDef gate_methods[] = {
@@ -178,23 +167,13 @@ static PyMethodDef gate_methods[] = {
 static PyObject *gate_pool(struct gate *g, void *closure)
 {
     (void)closure;
-    PyObject *pool = g->pool != NULL ? OBJECT(g->pool) : Py_None;
-    Py_INCREF(pool);
-    return pool;
+    return hf_or_none(g->pool);
 }
 
 static int gate_set_pool(struct gate *g, PyObject *value, void *closure)
 {
     (void)closure;
-    if (value == NULL || !PyObject_TypeCheck(value, hf_pool_type)) {
-        PyErr_SetString(PyExc_TypeError, "pool takes another type of object");
-        return -1;
-    }
-    struct pool *before = g->pool;
-    Py_INCREF(value);
-    g->pool = (struct pool *)value;
-    Py_XDECREF(OBJECT(before));
-    return 0;
+    return hf_set_checked((PyObject **)&g->pool, value, hf_pool_type, "pool");
 }
 
 static PyGetSetDef gate_fields[] = {{"pool", (getter)gate_pool, (setter)gate_set_pool, NULL, NULL},

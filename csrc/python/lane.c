@@ -86,6 +86,11 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     return OBJECT(l);
 }
 
+struct lane *hf_lane_of(struct gate *g)
+{
+    return g->lane != NULL && Py_TYPE(g->lane) == hf_lane_type ? (struct lane *)g->lane : NULL;
+}
+
 int hf_lane_serves(struct gate *g, struct lane *l)
 {
     return l != NULL && g->lane == OBJECT(l) && g->controllers == l->controllers && l->feed != NULL &&
@@ -110,32 +115,36 @@ static void take_back(struct gate *g, struct counts *c, struct slot *s)
     PyErr_Restore(error, value, trace);
 }
 
-/* `s` was filled from the source `c`: its record in the window, before anything else can be delivered; then what is said of it. Takes
- * over the reference; NULL: an exception, and it is delivered again. */
-PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long live_from, struct slot *s)
+/* What comes between its record and the program: the context's thread is woken, and handlers of signals that came during a wait run. -1: an
+ * exception. */
+static int announce(struct counts *c, int waited)
 {
-    if (hf_deliveries_add(c, s) < 0) {
-        take_back(g, c, s);
-        Py_DECREF(OBJECT(s));
-        return NULL;
-    }
-    struct counts *before = s->controller;
-    if (before != c) {
-        Py_INCREF(OBJECT(c));
-        s->controller = c;
-        Py_XDECREF(OBJECT(before));
-    }
-    s->live_from = live_from;
-    s->live = 1;
-    s->retained = 0;
     if (c->dozing) {
         PyObject *done = PyObject_CallMethod(OBJECT(c), "stir", NULL);
         if (done == NULL) {
-            take_back(g, c, s);
-            Py_DECREF(OBJECT(s));
-            return NULL;
+            return -1;
         }
         Py_DECREF(done);
+    }
+    return waited ? PyErr_CheckSignals() : 0;
+}
+
+/* `s` was filled from the source `c`, perhaps after a wait: its record in the window, before anything else can be delivered; then
+ * what is said of it. Takes over the reference; NULL: an exception, and it is delivered again. */
+PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long live_from, struct slot *s, int waited)
+{
+    int status = hf_deliveries_add(c, s);
+    if (status == 0) {
+        hf_set((PyObject **)&s->controller, OBJECT(c));
+        s->live_from = live_from;
+        s->live = 1;
+        s->retained = 0;
+        status = announce(c, waited);
+    }
+    if (status < 0) {
+        take_back(g, c, s);
+        Py_DECREF(OBJECT(s));
+        return NULL;
     }
     c->delivered++;
     c->redelivered += s->entry.sequence_number < live_from;
@@ -183,13 +192,7 @@ int hf_lane_look(struct gate *g, struct lane *l, enum hf_patience patience, long
         }
     }
     if (found == 1) {
-        *message = hf_lane_deliver(g, l->controller, l->feed->live_from, s);
-        if (*message != NULL && patience == HF_WAIT && PyErr_CheckSignals() < 0) { /* it came during the wait */
-            l->controller->delivered--;
-            l->controller->redelivered -= s->entry.sequence_number < s->live_from;
-            take_back(g, l->controller, s);
-            Py_CLEAR(*message);
-        }
+        *message = hf_lane_deliver(g, l->controller, l->feed->live_from, s, patience == HF_WAIT);
         return *message == NULL ? -1 : HF_MESSAGE;
     }
     if (found != -1) {

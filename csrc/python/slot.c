@@ -189,43 +189,25 @@ static PyObject *slot_capacity(struct slot *s, void *closure)
 static PyObject *slot_block(struct slot *s, void *closure)
 {
     (void)closure;
-    PyObject *block = s->block ? (PyObject *)s->block : Py_None;
-    Py_INCREF(block);
-    return block;
-}
-
-/* Sets a field that only objects of one type may be in: C looks into them. */
-static int set_checked(PyObject **field, PyObject *value, PyTypeObject *type, const char *name)
-{
-    if (value == NULL || !PyObject_TypeCheck(value, type)) {
-        PyErr_Format(PyExc_TypeError, "%s takes another type of object", name);
-        return -1;
-    }
-    PyObject *before = *field;
-    Py_INCREF(value);
-    *field = value;
-    Py_XDECREF(before);
-    return 0;
+    return hf_or_none(s->block);
 }
 
 static int slot_set_block(struct slot *s, PyObject *value, void *closure)
 {
     (void)closure;
-    return set_checked((PyObject **)&s->block, value, hf_block_type, "block");
+    return hf_set_checked((PyObject **)&s->block, value, hf_block_type, "block");
 }
 
 static PyObject *slot_controller(struct slot *s, void *closure)
 {
     (void)closure;
-    PyObject *controller = s->controller ? OBJECT(s->controller) : Py_None;
-    Py_INCREF(controller);
-    return controller;
+    return hf_or_none(s->controller);
 }
 
 static int slot_set_controller(struct slot *s, PyObject *value, void *closure)
 {
     (void)closure;
-    return set_checked((PyObject **)&s->controller, value, hf_counts_type, "_controller");
+    return hf_set_checked((PyObject **)&s->controller, value, hf_counts_type, "_controller");
 }
 
 static PyObject *slot_ack_slot(struct slot *s, void *closure)
@@ -344,9 +326,9 @@ static PyMethodDef slot_methods[] = {
     {"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
     {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},
     {"release", (PyCFunction)slot_release, METH_NOARGS,
-     "release($self, /)\n--\n\nConsumes the message: it counts as acknowledged with the next batch of acks.\n\nTwice "
-     "is a "
-     "no-op. Any thread."},
+     "release($self, /)\n--\n\n"
+     "Consumes the message: it counts as acknowledged with the next batch of acks.\n\n"
+     "Twice is a no-op. Any thread."},
     {"done", (PyCFunction)slot_done, METH_NOARGS,
      "done($self, /)\n--\n\nAn iteration asks for the next one: this one is consumed, unless it is retained."},
     {"forget", (PyCFunction)slot_forget, METH_NOARGS,

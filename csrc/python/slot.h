@@ -79,6 +79,9 @@ extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_typ
 PyTypeObject *hf_add_type(PyObject *module, const char *name, PyType_Spec *spec);
 int hf_no_keywords(PyObject *keywords); /* 0: there are some, and a TypeError */
 void hf_dealloc(PyObject *self, int (*clear)(PyObject *));
+PyObject *hf_or_none(void *object);                                                          /* a new reference */
+void hf_set(PyObject **field, PyObject *value);                                              /* which may be NULL */
+int hf_set_checked(PyObject **field, PyObject *value, PyTypeObject *type, const char *name); /* -1: TypeError */
 int hf_cell_types(PyObject *module);
 int hf_deliveries_types(PyObject *module);
 int hf_pool_types(PyObject *module);
@@ -114,9 +117,10 @@ enum hf_patience {
 };
 int hf_lane_take(struct gate *g, struct lane *l, enum hf_patience patience, long long wait_ns, PyObject **message);
 int hf_lane_look(struct gate *g, struct lane *l, enum hf_patience patience, long long wait_ns, PyObject **message);
+struct lane *hf_lane_of(struct gate *g); /* NULL: there is none */
 int hf_lane_serves(struct gate *g, struct lane *l);
 int hf_lane_is_newer(struct lane *l);
-PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long live_from, struct slot *s);
+PyObject *hf_lane_deliver(struct gate *g, struct counts *c, unsigned long long live_from, struct slot *s, int waited);
 int hf_flow_step(struct flow *f, int waits, PyObject **message); /* enum hf_found; -1: an exception */
 int hf_flow_consume(struct flow *f);
 #endif
