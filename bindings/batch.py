@@ -221,7 +221,7 @@ class Batch(Shown):
         self._check_owner()
         last = self._last
         if self._end():
-            self._receiver.batch_consumed(self._controller, self._ack_slot, last)
+            self._receiver.was_consumed(self._controller, self._ack_slot, last)
         else:
             self._receiver.batch_evicted(self._controller, self._ack_slot)
             raise self._evicted()

@@ -118,12 +118,8 @@ class Message(Shown, Slot):
     def consumed_by_call(self) -> None:
         """It is released, and more is to be done than to mark its record: it is acknowledged at once, or its
         window counts."""
-        controller = self._controller
-        if controller is not None and controller.window is not None:
-            if self._receiver.immediate:
-                controller.consumed(self._ack_slot, self.last_number + 1)
-            else:
-                controller.window.consumed(self._ack_slot)
+        if self._controller is not None:
+            self._receiver.was_consumed(self._controller, self._ack_slot, self.last_number)
 
     def __del__(self) -> None:
         """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an

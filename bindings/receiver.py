@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from .aio import Awaiting
 from .batch import Batch
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Receiver", "ReceiverStats"]
 
+Given = TypeVar("Given")
 WAIT_NS = 100_000_000
 WAIT_S = WAIT_NS / 1e9
 LEAVE_S = 0.25
@@ -96,18 +97,27 @@ class Receiver(Shown, Awaiting):
         """Gate: the rest of ``receive`` (csrc/python/gate.c), where its lane has no message."""
         if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
             check_timeout(timeout)
+        return self._request(lambda: self._look(timeout))
+
+    def _look(self, timeout: float | None) -> Message | None:
+        if len(self.controllers) == 1:
+            self.open_lane()  # for the next call, while this one has nothing in its hand
+        message = self._try_receive()
+        if message is None and (timeout != 0 or not self.controllers):  # a program may poll as fast as it can
+            message = self._wait_receive(timeout)
+        return message
+
+    def _request(self, look: Callable[[], Given]) -> Given:
+        """What ``look`` gives, as the one thread that receives. After any exception what was taken and has no
+        record is delivered again."""
         self._enter()
         try:
             if self.left:
                 self._consume_left()
-            if len(self.controllers) == 1:
-                self.open_lane()  # for the next call, while this one has nothing in its hand
-            message = self._try_receive()
-            if message is None and (timeout != 0 or not self.controllers):  # a program may poll as fast as it can
-                message = self._wait_receive(timeout)
-            return message
+            return look()
         except BaseException:
-            self._resume()
+            for controller in () if self.context.forked else self.controllers:
+                resume(controller.feed, controller.window)
             raise
         finally:  # no call before the inner one: a signal handler that raises there would leave it receiving
             try:
@@ -229,11 +239,6 @@ class Receiver(Shown, Awaiting):
         message.forget()
         resume(controller.feed, controller.window)
 
-    def _resume(self) -> None:
-        """After any exception of a request: what was taken and has no record is delivered again."""
-        for controller in () if self.context.forked else self.controllers:
-            resume(controller.feed, controller.window)
-
     def _wait_receive(self, timeout: float | None) -> Message | None:
         called_ns = time.monotonic_ns()
         while limit := self._may_wait(called_ns, timeout):
@@ -322,28 +327,17 @@ class Receiver(Shown, Awaiting):
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
         check_timeout(timeout)
-        maximum = min(max_messages, BATCH_MAX)
-        self._enter()
-        try:
-            if self.left:
-                self._consume_left()
-            called_ns = time.monotonic_ns()
-            while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
-                controller = self._alone()
-                if controller is not None and (feed := controller.feed) is not None and feed.ring is not None:
-                    feed.ring.wait(self.strategy, limit)
-                else:
-                    self._wait_any(limit)
-            return batch
-        except BaseException:
-            self._resume()
-            raise
-        finally:  # no call before the inner one: a signal handler that raises there would leave it receiving
-            try:
-                if self._eventfd >= 0:
-                    self.looked()  # while no close() may close the eventfd
-            finally:
-                self.receiving = False
+        return self._request(lambda: self._look_for_batch(min(max_messages, BATCH_MAX), timeout))
+
+    def _look_for_batch(self, maximum: int, timeout: float | None) -> Batch | None:
+        called_ns = time.monotonic_ns()
+        while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
+            controller = self._alone()
+            if controller is not None and (feed := controller.feed) is not None and feed.ring is not None:
+                feed.ring.wait(self.strategy, limit)
+            else:
+                self._wait_any(limit)
+        return batch
 
     def _try_batch(self, maximum: int) -> Batch | None:
         self._check_pull()
@@ -365,7 +359,7 @@ class Receiver(Shown, Awaiting):
         redelivered = entries.mark_retransmitted(view.count, feed.live_from)
         frames = entries.frames(view.count)
         first, last = int(view.entries[0].first_sequence_number), int(view.entries[view.count - 1].sequence_number)
-        batch = Batch(self, controller, view, entries, frames, window.delivered_range(first, last))
+        batch = Batch(self, controller, view, entries, frames, window.delivered(first, last))
         if controller.dozing:
             controller.stir()
         controller.delivered += view.count
@@ -377,8 +371,8 @@ class Receiver(Shown, Awaiting):
         """Fragments delivered and not consumed; 0 where nobody counts them."""
         return 0
 
-    def batch_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
-        """A batch was released in time."""
+    def was_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
+        """A message or a batch, which ends with number ``last``, was released in time."""
         if self.immediate:
             controller.consumed(ack_slot, last + 1)
         elif controller.window is not None:

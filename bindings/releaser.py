@@ -36,7 +36,6 @@ class Releaser(Protocol):
     context: Host
     options: Options
     closed: bool
-    immediate: bool
 
     @property
     def slots(self) -> int:
@@ -54,8 +53,8 @@ class Releaser(Protocol):
     def entries(self) -> Arrays:
         """Of its batches."""
 
-    def batch_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
-        """Everything up to ``last`` of a batch is consumed."""
+    def was_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
+        """A message or a batch, which ends with number ``last``, is consumed."""
 
     def batch_evicted(self, controller: DeliveryController, ack_slot: int) -> None:
         """A batch was overwritten before it was released."""

@@ -1,11 +1,11 @@
 """Which acknowledgement a receiver may send: up to the first message that is not consumed yet, or what the
 program says.
 
-An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of
-delivery. A record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are
-free-running, so an old tag never means a new record: whatever races, an acknowledgement can come late, never
-early. Delivering and consuming are in C (csrc/python/deliveries.c): what is consumed in order moves the head
-at once, and the rest is found by a sweep.
+An AckWindow is a ring of records in anonymous memory, one per delivered message or batch (it is released as a
+whole), in order of delivery. A record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is
+consumed. Slots are free-running, so an old tag never means a new record: whatever races, an acknowledgement
+can come late, never early. Delivering and consuming are in C (csrc/python/deliveries.c): what is consumed in
+order moves the head at once, and the rest is found by a sweep.
 
 An ExplicitWindow has no records: the program acknowledges, releasing means nothing.
 
@@ -91,10 +91,6 @@ class AckWindow(Deliveries):
         self._sweep()
         if self.outstanding >= self._ring.slots:
             self._grow()
-
-    def delivered_range(self, first: int, last: int) -> int:
-        """As `delivered`. A batch is one record: it is released as a whole."""
-        return self.delivered(first, last)
 
     def lost(self, first: int, last: int) -> None:
         """Record that numbers first..last will never come: they hold nothing back."""
@@ -273,10 +269,6 @@ class ExplicitWindow(Deliveries):
     def ack(self) -> int:
         """First number that is not acknowledged."""
         return self._told
-
-    def delivered_range(self, first: int, last: int) -> int:
-        """As `delivered`."""
-        return self.delivered(first, last)
 
     def lost(self, first: int, last: int) -> None:
         """Record that numbers first..last will never come."""

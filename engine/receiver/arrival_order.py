@@ -56,8 +56,6 @@ class ArrivalWindow:
         live = first >= self.split
         return 2 * self.parts[live].delivered(first, last) + live
 
-    delivered_range = delivered
-
     def lost(self, first: int, last: int) -> None:
         """As AckWindow."""
         self.parts[first >= self.split].lost(first, last)

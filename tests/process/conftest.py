@@ -11,7 +11,7 @@ import pytest
 from support.changing_stores import received, sent
 from support.command_line import Program
 from support.limited_store import MOST, LimitedStore
-from support.receiving import SHORT
+from support.receiving import SHORT, source, until
 from support.stalled_store import Scene
 from support.whole_parts import check_parts
 
@@ -155,6 +155,20 @@ def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
     run_store()
     with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
         yield context
+
+
+@pytest.fixture
+def src(ctx: hf.Context) -> hf.Source:
+    """Of the topic quotes, with that store."""
+    return source(ctx)
+
+
+@pytest.fixture
+def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
+    """Registered with it."""
+    receiver = ctx.receiver("quotes")
+    until("registered", lambda: receiver.stats().sources == 1)
+    return receiver
 
 
 @pytest.fixture

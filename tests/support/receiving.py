@@ -60,6 +60,20 @@ def take(rcv: hf.Receiver, count: int = 1) -> list[int]:
     return found
 
 
+def one(rcv: hf.Receiver) -> hf.Message:
+    """The next message."""
+    message = rcv.receive(timeout=SHORT)
+    assert message is not None, "no message came"
+    return message
+
+
+def acknowledged(rcv: hf.Receiver) -> int:
+    """Of its only source, as the timer would do it now."""
+    rcv.acknowledge(0)
+    (number,) = rcv.stats().acknowledged.values()
+    return number
+
+
 def received(ctx: hf.Context, topic: str, count: int, **options: Any) -> list[bytes]:
     """What a receiver of its own gets first, all acknowledged."""
     with ctx.receiver(topic, options=options) as rcv:

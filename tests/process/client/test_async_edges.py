@@ -10,8 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.receiving import SESSION, SHORT, send, source
-from support.workers import until
+from support.receiving import SESSION, SHORT, send, until
 
 import holdfast as hf
 from holdfast.engine.native import event_loop
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.stalled_store import Scene
-
-
-@pytest.fixture
-def src(ctx: hf.Context) -> hf.Source:
-    return source(ctx)
-
-
-@pytest.fixture
-def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
-    receiver = ctx.receiver("quotes")
-    until("registered", lambda: receiver.stats().sources == 1)
-    return receiver
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_the_window_acknowledges_the_recovered_part_first() -> None:
 
 def test_lost_numbers_and_evicted_batches_belong_to_their_part() -> None:
     window = ArrivalWindow(AckWindow(0), AckWindow(10), 10)
-    batch = window.delivered_range(10, 19)
+    batch = window.delivered(10, 19)
     window.lost(0, 9)
     assert window.advance() == 10
     assert window.rewind(batch) == 10

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.receiving import SHORT, send, source, until
+from support.receiving import SHORT, acknowledged, send, source, until
 from support.timed import Calls, median_ns, timed
 
 import holdfast as hf
@@ -23,19 +23,6 @@ from holdfast.engine.receiver.ring_reader import RingReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-@pytest.fixture
-def src(ctx: hf.Context) -> hf.Source:
-    return source(ctx)
-
-
-@pytest.fixture
-def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
-    """Registered with it."""
-    receiver = ctx.receiver("quotes")
-    until("registered", lambda: receiver.stats().sources == 1)
-    return receiver
 
 
 def flowing(src: hf.Source, rcv: hf.Receiver) -> Iterator[hf.Message]:
@@ -55,13 +42,6 @@ def interrupting(rcv: hf.Receiver, number: signal.Signals) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     threading.Thread(target=interrupt).start()
-
-
-def acknowledged(receiver: hf.Receiver) -> int:
-    """As the timer would do it now."""
-    receiver.acknowledge(0)
-    (number,) = receiver.stats().acknowledged.values()
-    return number
 
 
 # What the acknowledgement may pass --------------------------------------------------------------------------

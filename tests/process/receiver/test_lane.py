@@ -10,8 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.receiving import SHORT, send, source, take
-from support.workers import until
+from support.receiving import SHORT, acknowledged, one, send, source, take, until
 
 import holdfast as hf
 from holdfast.engine.native.core import Flow
@@ -28,16 +27,10 @@ class InterruptError(Exception):
 
 
 @pytest.fixture
-def src(ctx: hf.Context) -> hf.Source:
-    return source(ctx)
-
-
-@pytest.fixture
-def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
+def rcv(rcv: hf.Receiver, src: hf.Source) -> hf.Receiver:
     """Its lane is open, and numbers 0 and 1 were received."""
-    receiver = ctx.receiver("quotes")
-    opened(receiver, src)
-    return receiver
+    opened(rcv, src)
+    return rcv
 
 
 def opened(receiver: hf.Receiver, src: hf.Source) -> None:
@@ -46,19 +39,6 @@ def opened(receiver: hf.Receiver, src: hf.Source) -> None:
     send(src, 2)
     take(receiver, 2)
     assert receiver.has_lane()
-
-
-def one(receiver: hf.Receiver) -> hf.Message:
-    message = receiver.receive(SHORT)
-    assert message is not None
-    return message
-
-
-def acknowledged(receiver: hf.Receiver) -> int:
-    """As the timer would do it now."""
-    receiver.acknowledge(0)
-    (number,) = receiver.stats().acknowledged.values()
-    return number
 
 
 # When it is open --------------------------------------------------------------------------------------------

@@ -7,34 +7,20 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
-from support.receiving import SHORT, send, source
-from support.workers import until
+from support.receiving import one, send
 
 if TYPE_CHECKING:
     import holdfast as hf
 
 
 @pytest.fixture
-def src(ctx: hf.Context) -> hf.Source:
-    return source(ctx)
-
-
-@pytest.fixture
-def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
+def rcv(rcv: hf.Receiver, src: hf.Source) -> hf.Receiver:
     """Its lane is open."""
-    receiver = ctx.receiver("quotes")
-    until("registered", lambda: receiver.stats().sources == 1)
     send(src, 2)
-    one(receiver).release()
-    one(receiver).release()
-    assert receiver.has_lane()
-    return receiver
-
-
-def one(receiver: hf.Receiver) -> hf.Message:
-    message = receiver.receive(SHORT)
-    assert message is not None
-    return message
+    one(rcv).release()
+    one(rcv).release()
+    assert rcv.has_lane()
+    return rcv
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 10, 100])

@@ -50,7 +50,7 @@ def test_an_ack_covers_all_fragments_of_the_last_message() -> None:
 
 def test_a_batch_is_one_record() -> None:
     window = AckWindow(0, slots=1, maximum=1)
-    slot = window.delivered_range(0, 99_999)
+    slot = window.delivered(0, 99_999)
     assert window.outstanding == 1
     window.consumed(slot)
     assert window.advance() == 100_000
@@ -168,7 +168,7 @@ def test_a_slot_that_was_not_delivered_is_not_consumed(slot: int) -> None:
 
 def test_a_release_while_a_new_incarnation_cuts_a_batch_acknowledges_none_of_it() -> None:
     window = AckWindow(0)
-    slot = window.delivered_range(0, 9)
+    slot = window.delivered(0, 9)
     ring = window._ring
     ring.firsts = Interrupted(ring.firsts, 0, lambda: window.consumed(slot))  # type: ignore[assignment]
     window.rebase(4)

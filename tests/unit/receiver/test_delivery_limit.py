@@ -107,7 +107,7 @@ def test_explicit_only_acks_and_marks_settle(out: Outstanding) -> None:
 def test_explicit_what_was_evicted_is_out_again_when_it_comes_again(out: Outstanding) -> None:
     window = CountedExplicitWindow(0, out)
     window.delivered(0, 0)
-    evicted = window.delivered_range(1, 2)
+    evicted = window.delivered(1, 2)
     assert window.rewind(evicted) == 1
     assert (out.room(), out.count) == (2, 1)
 

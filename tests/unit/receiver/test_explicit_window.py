@@ -31,11 +31,11 @@ def test_explicit_nothing_but_the_program_acknowledges() -> None:
 
 def test_explicit_what_was_evicted_comes_again_unless_it_is_acknowledged() -> None:
     window = ExplicitWindow(0)
-    first, second = window.delivered_range(0, 9), window.delivered_range(10, 19)
+    first, second = window.delivered(0, 9), window.delivered(10, 19)
     window.told(5)
     assert window.rewind(first) == 5, "what the program acknowledged does not come again"
     assert window.rewind(second) is None, "it comes again anyway: nothing is left out"
-    window.delivered_range(5, 19)
+    window.delivered(5, 19)
     window.told(20)
     assert window.rewind(second) is None
 
@@ -63,7 +63,7 @@ def test_a_new_incarnation_takes_back_what_was_acknowledged_of_the_old_one() -> 
 
 def test_a_batch_that_a_new_incarnation_cuts_still_holds_back_its_valid_part() -> None:
     window = AckWindow(0)
-    slot = window.delivered_range(0, 9)
+    slot = window.delivered(0, 9)
     window.rebase(4)
     again = window.delivered(4, 4)
     window.consumed(again)
@@ -82,7 +82,7 @@ def test_explicit_a_new_incarnation_takes_back_acks() -> None:
 
 def test_an_ack_at_once_of_what_is_consumed_evicted_or_void_means_nothing() -> None:
     window = AckWindow(0)
-    first, second = window.delivered(0, 0), window.delivered_range(1, 9)
+    first, second = window.delivered(0, 0), window.delivered(1, 9)
     assert window.valid(first, 1) == 1
     window.consumed(first)
     assert window.valid(first, 1) is None
@@ -106,7 +106,7 @@ def test_explicit_what_was_evicted_after_a_new_incarnation_comes_again() -> None
     window = ExplicitWindow(0)
     window.delivered(0, 9)
     window.rebase(4)
-    assert window.rewind(window.delivered_range(4, 8)) == 4
+    assert window.rewind(window.delivered(4, 8)) == 4
 
 
 def test_g3_nothing_to_ack_and_nothing_is_sent() -> None:
