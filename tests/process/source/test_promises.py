@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from support.kept_messages import kept
@@ -98,9 +98,10 @@ def payloads(life: int, numbers: range) -> list[tuple[int, bytes]]:
     return [(number, b"%d in life %d" % (number, life)) for number in numbers]
 
 
-def live(life: int, numbers: range, options: dict[str, Any] = SOURCE) -> None:
-    """A life of the source at all three stores, which gives these numbers to messages that say the life."""
-    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options) as src:
+def live(life: int, numbers: range) -> None:
+    """A life of the source at all three stores, which gives these numbers to messages that say the life. It
+    hears all of them before it begins: a quorum that promised less would do, if the others are slow."""
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=PATIENT) as src:
         everywhere(src)
         assert src.next_sequence_number == numbers[0]
         for _, payload in payloads(life, numbers):
@@ -133,9 +134,8 @@ def reboot(run_store: RunStore, own_domain: str) -> Callable[[], dict[str, Threa
 
 
 def judge(stores: dict[str, ThreadStore], begins: list[tuple[int, int]]) -> None:
-    """A last life has these BEGINs, and each number has one content, at every store. It hears all three before
-    it begins: a quorum that promised less would do, if the others are slow."""
-    live(2, range(5, 10), PATIENT)
+    """A last life has these BEGINs, and each number has one content, at every store."""
+    live(2, range(5, 10))
     until("all have it", lambda: all(len(kept(store)) == 10 for store in stores.values()))
     for store in stores.values():
         (source,) = store.store.state.sources
@@ -193,11 +193,13 @@ def store_dies_of_a_promise(house: House, tmp_path: Path) -> Iterator[subprocess
 
 
 def test_a_claimant_goes_on_without_a_store_that_dies_of_its_promise(
-    store_dies_of_a_promise: subprocess.Popen[bytes], tmp_path: Path, run_store: RunStore
+    house: House, store_dies_of_a_promise: subprocess.Popen[bytes], tmp_path: Path, run_store: RunStore
 ) -> None:
+    house.tell("stop", "b", "c")  # which might let it begin before that store is asked
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=SOURCE) as src:
         dies(store_dies_of_a_promise)
         assert on_disk(tmp_path, "a").promised == 2
+        house.tell("start", "b", "c")
         src.wait_registered(SHORT)
         for number, payload in payloads(2, range(5, 10)):
             assert src.send(payload) == number
