@@ -72,9 +72,26 @@ def run_one(script: Script) -> None:
     sys.exit(verdict(report, gate=not options.no_gate))
 
 
-def run_all(scripts: Sequence[Script]) -> None:
-    """All questions: as run_written into perf/results/<machine>.json, and the tables into perf/README.md."""
-    run_written(scripts, RESULTS, slug(), README)
+def run_all(scripts: Sequence[Script], pages: Callable[[], Sequence[Path]]) -> None:
+    """All questions: writes perf/results/<machine>.json, then what shows all machine classes. Exits as
+    run_one.
+
+    ``pages``: writes that from the result files; ``--again`` does nothing else.
+    """
+    parser = _parser()
+    parser.add_argument("--name", default=slug(), help="of the result file (default: the machine's)")
+    parser.add_argument(
+        "--again", action="store_true", help="measure nothing; write the pages from the committed results"
+    )
+    options = parser.parse_args()
+    if options.again:
+        print("written:", *pages())
+        sys.exit(0)
+    report = _report(scripts, options.runs, options.disk)
+    written = report.write(RESULTS, options.name)
+    print(report.markdown())
+    print("written:", written, *pages())
+    sys.exit(verdict(report, gate=not options.no_gate))
 
 
 def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path | None = None) -> None:

@@ -122,6 +122,11 @@ class Verdict:
     equal: bool
     met: bool | None
 
+    @property
+    def unit(self) -> str:
+        """Of what was measured."""
+        return self.series.samples[0].unit
+
     def as_json(self) -> dict[str, object]:
         """One row of the table."""
         return {
@@ -129,7 +134,7 @@ class Verdict:
             "case": self.floor.case,
             "base": self.floor.base,
             "measured": self.series.median,
-            "unit": self.series.samples[0].unit,
+            "unit": self.unit,
             "ratio": self.ratio,
             "limit": self.limit,
             "side": self.floor.side.value,

@@ -95,12 +95,12 @@ class Series:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Series:
-        """What ``as_json`` wrote, except for the latencies, which are only kept together."""
+        """What ``as_json`` wrote. Latencies are only kept together: the first run has those of all."""
         unit, sizes = found["unit"], (found["message_bytes"], found["count"], found["flight_bytes"])
         runs = zip(found["values"], found["probe_ns"], strict=True)
-        return cls(
-            found["case"], found["title"], [Sample(value, unit, probe, *sizes, Counter()) for value, probe in runs]
-        )
+        samples = [Sample(value, unit, probe, *sizes, Counter()) for value, probe in runs]
+        samples[0].latencies.update(dict(found["histogram"]))
+        return cls(found["case"], found["title"], samples)
 
     def as_json(self) -> dict[str, object]:
         """Everything that was measured."""

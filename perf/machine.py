@@ -1,5 +1,5 @@
 """The facts without which a figure cannot be read again: machine, kernel, governor, pinning, versions,
-commit."""
+commit, date."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("cffi", "numpy", "numba", "posix_ipc", "msgspec")
 CPU = Path("/sys/devices/system/cpu")
+CHANGELOG = ROOT / "CHANGELOG.md"
 
 
 def machine(cores: list[int], disk: Path) -> dict[str, object]:
@@ -37,6 +39,8 @@ def machine(cores: list[int], disk: Path) -> dict[str, object]:
         "file_system": _file_system(disk),
         "load_before": os.getloadavg(),
         "commit": _output("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+        "version": version_in(CHANGELOG.read_text()),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "compiler": _output(compiler(), "--version").splitlines()[:1],
         "python": sys.version.split()[0],
         "packages": {name: _version(name) for name in PACKAGES},
@@ -55,8 +59,25 @@ def slug() -> str:
 
 def slug_of(facts: Mapping[str, Any]) -> str:
     """The same of the machine that these facts are of."""
-    words = re.sub(r"\((r|tm)\)|cpu|processor|@.*", "", facts["cpu"].lower())
-    return "-".join([*re.findall(r"[a-z0-9.]+", words), f"{facts['cores']}core"])
+    return "-".join([*re.findall(r"[a-z0-9.]+", _short(facts["cpu"]).lower()), f"{facts['cores']}core"])
+
+
+def name_of(facts: Mapping[str, Any]) -> str:
+    """Name of this kind of machine in a table: ``Intel Xeon, 2 cores``."""
+    return f"{_short(facts['cpu'])}, {facts['cores']} cores"
+
+
+def version_in(changelog: str) -> str:
+    """The newest version that a changelog names, released or not: the package's own changes at the release.
+
+    "" where it names none.
+    """
+    found = re.search(r"^## \[([^\]]+)\]", changelog, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _short(cpu: str) -> str:
+    return " ".join(re.sub(r"\((r|tm)\)|cpu|processor|@.*", "", cpu, flags=re.IGNORECASE).split())
 
 
 def _read(path: Path) -> str:

@@ -31,10 +31,8 @@ COLUMNS = 4
 
 def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
     """All figures of one machine on one sheet, as ``target``.png and .svg. Returns both paths."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "holdfast"  # the same figures give the same file
     slopes = judge(series)
     rows = -(-len(FIGURES) // COLUMNS)
     sheet = Figure(figsize=(4.6 * COLUMNS, 3.9 * rows), layout="constrained")
@@ -55,6 +53,14 @@ def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
             panel.text(0.5, 0.5, "not measured", ha="center", transform=panel.transAxes)
     for panel in panels:  # of the last row, those without a figure
         panel.set_axis_off()
+    return save(sheet, target)
+
+
+def save(sheet: Any, target: Path) -> list[Path]:
+    """Write a matplotlib figure as ``target``.png and .svg, the same each time. Returns both paths."""
+    import matplotlib as mpl
+
+    mpl.rcParams["svg.hashsalt"] = "holdfast"
     paths = [target.with_name(f"{target.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         sheet.savefig(path, dpi=110, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})

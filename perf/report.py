@@ -4,8 +4,9 @@ figure."""
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import curves
 from .floors import judge
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .curves import Slope
-    from .floors import Verdict
+    from .floors import Floor, Verdict
 
 STEPS = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
@@ -59,13 +60,32 @@ class Section:
 class Report:
     """All sections of one call, and the machine that they were measured on."""
 
-    machine: dict[str, object]
+    machine: dict[str, Any]
     sections: list[Section] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What ``write`` wrote, without the questions. Raises ValueError for another file."""
+        try:
+            document = json.loads(path.read_text())
+            sections = [
+                Section(script, "", tuple(map(Series.from_json, found["series"])), found["failed"])
+                for script, found in document["sections"].items()
+            ]
+            return cls(document["machine"], sections)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a result file of perf ({error!r}): measure anew") from None
 
     @property
     def verdicts(self) -> list[Verdict]:
         """Of all sections."""
         return [verdict for section in self.sections for verdict in section.verdicts]
+
+    @property
+    def probe_ns(self) -> float:
+        """Median of the probes of all runs; 0 where nothing was measured."""
+        found = [one.probe_ns for section in self.sections for series in section.series for one in series.samples]
+        return statistics.median(found) if found else 0.0
 
     @property
     def slopes(self) -> list[Slope]:
@@ -111,15 +131,8 @@ class Report:
 def load(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Series]]]:
     """What ``write`` wrote: the machine's facts, and script -> case -> runs. Raises ValueError for another
     file."""
-    try:
-        document = json.loads(path.read_text())
-        sections = {
-            script: {one["case"]: Series.from_json(one) for one in found["series"]}
-            for script, found in document["sections"].items()
-        }
-        return document["machine"], sections
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a result file of perf ({error!r}): measure anew") from None
+    report = Report.read(path)
+    return report.machine, {section.script: {one.case: one for one in section.series} for section in report.sections}
 
 
 def insert_into(page: Path, text: str, part: str = "results") -> None:
@@ -140,14 +153,27 @@ def quantity(value: float, unit: str) -> str:
     return f"{value / factor:.3g} {name}"
 
 
-def _row(series: Series) -> str:
-    unit, flight = series.samples[0].unit, series.samples[0].flight
+def spread(series: Series) -> str:
+    """`median [min .. max]`."""
+    unit = series.samples[0].unit
     middle, low, high = (quantity(value, unit) for value in (series.median, min(series.values), max(series.values)))
-    spread = f"{middle} [{low} .. {high}]"
+    return f"{middle} [{low} .. {high}]"
+
+
+def tail(series: Series) -> str:
+    """`p50 / p99 / p99.9 / max`; nothing without latencies."""
     places = quantiles(series.latencies)
-    tail = " / ".join(quantity(places[name], "ns") for name in ("p50", "p99", "p99.9", "max")) if places else ""
-    bytes_under_way = quantity(flight, "B") if flight else ""
-    return f"| {series.title} | {spread} | {tail} | {bytes_under_way} | {series.probe_ns:.0f} ns |"
+    return " / ".join(quantity(places[name], "ns") for name in ("p50", "p99", "p99.9", "max")) if places else ""
+
+
+def flight(series: Series) -> str:
+    """How many bytes may be under way; nothing where that is not limited."""
+    found = series.samples[0].flight
+    return quantity(found, "B") if found else ""
+
+
+def _row(series: Series) -> str:
+    return f"| {series.title} | {spread(series)} | {tail(series)} | {flight(series)} | {series.probe_ns:.0f} ns |"
 
 
 def _floor_table(verdicts: Sequence[Verdict]) -> str:
@@ -156,7 +182,7 @@ def _floor_table(verdicts: Sequence[Verdict]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for verdict in verdicts:
-        unit = verdict.series.samples[0].unit
+        unit = verdict.unit
         base = f"{verdict.base.title}: {quantity(verdict.base.median, unit)}" if verdict.base else ""
         ratio = f"{verdict.ratio:.2f}" if verdict.ratio is not None else ""
         pairs = f"{verdict.pairs}" if verdict.equal else f"{verdict.pairs}, unequal probes"
@@ -197,16 +223,21 @@ def _too_steep(slope: Slope) -> str:
 
 
 def _missed(verdict: Verdict) -> str:
-    measured = quantity(verdict.series.median, verdict.series.samples[0].unit)
+    measured = quantity(verdict.series.median, verdict.unit)
     return f"{verdict.floor.path}: {measured}, the floor is {_rule(verdict)}"
 
 
 def _rule(verdict: Verdict) -> str:
     """The floor in words: `≤ 1.3 × + 30 ns (= 210 ns)`."""
-    floor, unit = verdict.floor, verdict.series.samples[0].unit
-    limit = quantity(verdict.limit, unit)
+    unit = verdict.unit
+    limit = "" if verdict.floor.base is None else f" (= {quantity(verdict.limit, unit)})"
+    return f"{rule(verdict.floor, unit)}{limit}"
+
+
+def rule(floor: Floor, unit: str) -> str:
+    """The floor in words, whatever was measured: `≤ 1.3 × + 30 ns`."""
     if floor.base is None:
         where = f" where the probe is ≤ {floor.probe_max_ns:.0f} ns" if floor.probe_max_ns else ""
-        return f"{floor.side.value} {limit}{where}"
+        return f"{floor.side.value} {quantity(floor.plus, unit)}{where}"
     plus = f" + {quantity(floor.plus, unit)}" if floor.plus else ""
-    return f"{floor.side.value} {floor.factor:g} ×{plus} (= {limit})"
+    return f"{floor.side.value} {floor.factor:g} ×{plus}"
