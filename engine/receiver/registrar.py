@@ -48,6 +48,8 @@ class Registered:
     """RegID to ask for, once the program has said it."""
     answer: wire.ReceiverGranted | None = None
     """What it granted last; it stays when the store dies."""
+    asked: bool = False
+    """It is to grant, perhaps by another identity than it has granted."""
     seen: tuple[int, int] = (0, 0)
     """(incarnation, version) in the SRI when it granted, or when this receiver last asked because of it."""
 
@@ -226,7 +228,7 @@ class Registrar:
         if self._left:  # in the program's callback, perhaps
             return
         store, controller, options = self.stores[index], self._controller, self._receiver.options
-        store.wanted = wanted
+        store.wanted, store.asked = wanted, True
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
@@ -246,7 +248,7 @@ class Registrar:
                 self._register(index, request.registration_id)
             case wire.ReceiverGranted():
                 store = self.stores[index]
-                store.answer = answer
+                store.answer, store.asked = answer, False
                 self._dropped = {name: each for name, each in self._dropped.items() if not self._twins(store, [each])}
                 if self.deregistration is not None:  # it crossed the call
                     self.deregistration.start({index: answer})
@@ -343,9 +345,8 @@ class Registrar:
             return
         self._waits_since_ns = self._waits_since_ns or time.time_ns()
         why = self._why_it_waits(self._machine.said(), self._machine.disputed)
-        waits.show(
-            controller, Wait(controller.topic, controller.uuid.hex(), self.session_id, self._waits_since_ns, why)
-        )
+        wait = Wait(controller.topic, controller.uuid.hex(), self.session_id, self._waits_since_ns, why)
+        waits.show(controller, wait)
 
     # The SRI ------------------------------------------------------------------------------------------------
 
@@ -485,10 +486,9 @@ class Registrar:
         return [leave for store in [*self.stores, *self._dropped.values()] for leave in self._leaves(store)]
 
     def _leaves(self, store: Registered) -> list[tuple[StoreLink, wire.Leave]]:
-        """As granted, and as proposed: a grant may be on its way, of another identity than the one before."""
-        link, answer = store.link, store.answer
-        names = dict.fromkeys([answer.uuid if answer is not None else self.proposal, self.proposal])
-        of = self._controller.uuid
+        """By each name that it may have there: a grant may be on its way, by another than the one before."""
+        link, of, granted = store.link, self._controller.uuid, [] if store.answer is None else [store.answer.uuid]
+        names = dict.fromkeys([*granted, self._machine.identity or self.proposal, self.proposal])
         return [(link, wire.Leave(link.next_id(), "receiver", of, name)) for name in names if link.up]
 
     def close(self) -> None:

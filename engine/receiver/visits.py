@@ -227,11 +227,12 @@ def _comes_to_nothing(controller: AckController, waited_ns: int) -> bool:
 
 
 def granted(controller: DeliveryController) -> set[str]:
-    """The stores that have granted, by their own names."""
+    """The stores that have granted, by their own names. Not one that is asked again: it does not know yet by
+    which name it is acknowledged."""
     return {
         each.link.welcome.name if each.link.welcome is not None else each.name
         for each in controller.registrar.stores
-        if each.answer is not None
+        if each.answer is not None and not each.asked
     }
 
 
