@@ -21,6 +21,7 @@ SHOWN = 4
 """Tests of a module or a rule that are named."""
 BESIDE = {
     "engine/client/callback_errors.py": "process/cli/test_configuration.py",
+    "engine/native/unclosed.py": "process/client/test_unclosed.py",
     "engine/shown.py": "process/client/test_docstrings.py",
     "engine/source/source_stats.py": "process/client/test_api.py",
     "engine/client/liveness_driver.py": "process/client/test_liveness.py",

@@ -1,15 +1,17 @@
 """What a process is: one that has contexts, or a callable store. Never both: a store owns the process's
 signals and its end.
 
-A forked child begins without either.
+A forked child begins without either. Of a context that is still open when the program ends, it is told.
 """
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from typing import TYPE_CHECKING
 
 from ..errors import CallableStoreError
+from ..native import unclosed
 from ..native.runtime import OfProcess, threading
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ __all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
 class _ProcessRole:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.contexts: weakref.WeakSet[Host] = weakref.WeakSet()
+        self.contexts: weakref.WeakKeyDictionary[Host, str] = weakref.WeakKeyDictionary()
+        """Those that are open -> where they were made."""
         self.store = False
         self.was_store = False
 
@@ -36,13 +39,13 @@ def admit(context: Host) -> None:
             raise CallableStoreError(
                 "a context in the process of a callable store", hint="use contexts in another process: spawn_store()"
             )
-        _role.value.contexts.add(context)
+        _role.value.contexts[context] = unclosed.place()
 
 
 def dismiss(context: Host) -> None:
     """It is closed."""
     with _role.value.lock:
-        _role.value.contexts.discard(context)
+        _role.value.contexts.pop(context, None)
 
 
 def become_store() -> None:
@@ -77,3 +80,12 @@ def end_store(*, ran: bool) -> None:
 def is_store() -> bool:
     """A callable store runs in this process."""
     return _role.value.store
+
+
+def _tell_unclosed() -> None:
+    for context, made_at in list(_role.value.contexts.items()):
+        text = "stores hold its registrations until they see that it is gone"
+        unclosed.tell(f"context {context.name}", made_at, text)
+
+
+atexit.register(_tell_unclosed)

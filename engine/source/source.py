@@ -7,10 +7,12 @@ program asks.
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, Error, RegistrationTimeout, StabilityTimeout, UsageError, WouldBlockError
+from ..native import unclosed
 from ..native.core import CData, ffi, lib
 from ..native.event_loop import AsyncWith, Pace
 from ..native.runtime import time
@@ -64,6 +66,13 @@ class Source(Shown, AsyncWith):
         self._publisher = Publisher(session)
         self._pace = Pace()
         self._one_fragment = int(self.options.fragment_size)
+        self._made_at = unclosed.place()
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)  # its making may have failed
+        if session is not None and not session.closed and not self.context.forked and not sys.is_finalizing():
+            text = "it stays registered until its context is closed"
+            unclosed.tell(f"source {printable(self.topic)}", self._made_at, text)
 
     # Sending ------------------------------------------------------------------------------------------------
 
