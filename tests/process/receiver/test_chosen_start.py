@@ -453,13 +453,14 @@ def test_the_earliest_is_the_oldest_of_all_logs_also_of_a_store_that_does_not_ru
         lists = {"ume_store_name": [f"{name}:0:0" for name in stores], "ume_store_group": ["0:3"]}
         src = ctx.source("quotes", options={**lists, "ring_size": 1 << 17, "fragment_size": 4096})
         everywhere(src)
-        for _ in range(3 * LIMIT // SIZE):
-            src.send(bytes(SIZE), timeout=SHORT)
-        src.wait_stable(timeout=SHORT)
         drainer = stores["a"].store.drainer
-        until(
-            "a has them, too", lambda: all(each.next_sqn == 3 * LIMIT // SIZE for each in drainer.repositories.values())
-        )
+        for count in range(1, 3 * LIMIT // SIZE + 1):
+            src.send(bytes(SIZE), timeout=SHORT)
+            until(  # before the ring goes on: the others let it go
+                "a has it, too",
+                lambda count=count: [each.next_sqn for each in drainer.repositories.values()] == [count],  # type: ignore[misc]
+            )
+        src.wait_stable(timeout=SHORT)
         stores["a"].stop()
         rcv, began = started(other, "earliest", options={"ume_registration_interval": 200})
         assert began == 0
