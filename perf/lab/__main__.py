@@ -28,7 +28,7 @@ PAGE = HERE / "LAB.md"
 
 
 def main() -> int:
-    """Measure; write perf/results/lab-<machine>.json, and from all such files perf/LAB.md and README's five
+    """Measure; write perf/results/lab-<machine>.json, and from all such files perf/LAB.md and README's
     rows. ``--quick`` writes under build/perf only. ``--again`` measures nothing: it writes all of it anew
     from the files, as ``compared`` compares now.
 
