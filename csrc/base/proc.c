@@ -56,6 +56,17 @@ int64_t hf_proc_start(uint32_t pid, uint64_t *start)
     return dead ? HF_ERRNO - ENOENT : HF_OK;
 }
 
+int hf_proc_clock_counts(void)
+{
+#if defined(__x86_64__) && !defined(HF_SIMULATION)
+    char text[PATH_BYTES];
+    int64_t got = read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource", text, sizeof(text));
+    return got > 0 && strcmp(text, "tsc\n") == 0;
+#else
+    return 0;
+#endif
+}
+
 uint64_t hf_process_start(uint32_t pid)
 {
     uint64_t start;

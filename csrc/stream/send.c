@@ -4,7 +4,6 @@
  * A send knows three numbers: how far the position, the sequence number and the payload count may go. Everything
  * that can hold a source back (trail and pins, flight size, retention) is folded into them by `admit`, which runs
  * when one of them is reached. */
-#include <time.h>
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -142,14 +141,9 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
 
 /* ---- writing ---- */
 
-static inline int64_t time_of(int64_t given_ns)
+static inline int64_t time_of(struct hf_source *s, int64_t given_ns)
 {
-    if (given_ns != HF_NOW) {
-        return given_ns;
-    }
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return given_ns != HF_NOW ? given_ns : hf_stamp_read(&s->stamp);
 }
 
 /* A frame's header except for its time and its commit word. */
@@ -161,10 +155,10 @@ static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, 
     return frame;
 }
 
-/* Behind the frame's other stores: they wait for a line that the reader has, and the clock's 22 ns pass meanwhile. */
-static inline void frame_time(uint8_t *frame, int64_t timestamp_ns)
+/* Behind the frame's other stores: they wait for a line that the reader has, and the counter is read meanwhile. */
+static inline void frame_time(struct hf_source *s, uint8_t *frame, int64_t timestamp_ns)
 {
-    hf_store_relaxed_u64(hf_word(frame, HF_WORD_TIME), (uint64_t)time_of(timestamp_ns));
+    hf_store_relaxed_u64(hf_word(frame, HF_WORD_TIME), (uint64_t)time_of(s, timestamp_ns));
 }
 
 /* The word behind a message, before its commit: rule 1. Before its frame too: it is often in another line, and a commit that
@@ -256,7 +250,7 @@ static int64_t message_put(struct hf_source *s, const uint8_t *data, uint64_t le
         return status;
     }
     HF_FAIL("source.claimed");
-    timestamp_ns = time_of(timestamp_ns);
+    timestamp_ns = time_of(s, timestamp_ns);
     frame_end(s, s->position + span);
     for (uint32_t i = (uint32_t)fragments; i-- > 0;) {
         uint64_t position = s->position + i * part_span;
@@ -265,7 +259,7 @@ static int64_t message_put(struct hf_source *s, const uint8_t *data, uint64_t le
         uint8_t *frame = frame_fill(s, position, s->next_sqn + i, kind);
         HF_FAIL("source.half");
         hf_copy_in(frame + HF_GRANULE, data + i * part, bytes);
-        frame_time(frame, timestamp_ns);
+        frame_time(s, frame, timestamp_ns);
         HF_FAIL("source.copied");
         frame_commit(frame, position, bytes + HF_GRANULE);
     }
@@ -275,8 +269,8 @@ static int64_t message_put(struct hf_source *s, const uint8_t *data, uint64_t le
 }
 
 /* A message of one frame, for which there is room. */
-static inline void frame_put(const struct hf_source *s, uint64_t position, uint64_t sqn, const uint8_t *data,
-                             uint64_t length, int64_t timestamp_ns)
+static inline void frame_put(struct hf_source *s, uint64_t position, uint64_t sqn, const uint8_t *data, uint64_t length,
+                             int64_t timestamp_ns)
 {
     uint64_t span = hf_frame_span(length + HF_GRANULE);
     HF_FAIL("source.claimed");
@@ -285,7 +279,7 @@ static inline void frame_put(const struct hf_source *s, uint64_t position, uint6
     HF_FAIL("source.half");
     frame_ahead(frame, span);
     hf_copy_in(frame + HF_GRANULE, data, length);
-    frame_time(frame, timestamp_ns);
+    frame_time(s, frame, timestamp_ns);
     HF_FAIL("source.copied");
     frame_commit(frame, position, length + HF_GRANULE);
     HF_FAIL("source.committed");
@@ -404,7 +398,7 @@ int64_t hf_source_send_rows(struct hf_source *s, const uint8_t *rows, uint64_t w
         return HF_BUSY;
     }
     int64_t status = HF_OK;
-    int64_t timestamp_ns = time_of(HF_NOW);
+    int64_t timestamp_ns = time_of(s, HF_NOW);
     uint64_t sent = 0;
     while (sent < count && status >= 0) {
         uint64_t most = hf_lesser(count - sent, HF_PUBLISH_EVERY - sent % HF_PUBLISH_EVERY);
@@ -425,7 +419,7 @@ int64_t hf_source_send_binary(struct hf_source *s, const uint8_t *data, const vo
         return HF_BUSY;
     }
     int64_t status = HF_OK;
-    int64_t timestamp_ns = time_of(HF_NOW);
+    int64_t timestamp_ns = time_of(s, HF_NOW);
     uint64_t sent = 0;
     while (sent < count && status == HF_OK) {
         uint64_t i = first + sent;
@@ -478,7 +472,7 @@ int64_t hf_source_commit(struct hf_source *s)
     s->claimed = 0;
     frame_end(s, s->position + span);
     uint8_t *frame = frame_fill(s, s->position, s->next_sqn, HF_FRAME_FIRST | HF_FRAME_LAST);
-    frame_time(frame, HF_NOW);
+    frame_time(s, frame, HF_NOW);
     HF_FAIL("source.copied");
     frame_commit(frame, s->position, length + HF_GRANULE);
     HF_FAIL("source.committed");

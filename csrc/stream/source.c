@@ -89,6 +89,7 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
                             .released_position = config->start_position,
                             .released_sqn = config->start_sqn,
                             .settled = {config->start_sqn, config->start_position, 0}};
+    hf_stamp_begin(&s->stamp);
     s->sleepers = board != NULL && bells != NULL ? &((struct hf_board *)(void *)board->base)->sleepers : &s->nobody;
     header_fill(s->header, config, fenced);
     hf_map_publish(map);

@@ -4,6 +4,7 @@
  * stable, sri) may run on another thread, itself one at a time: it writes lines of its own and never waits. */
 #ifndef HF_STREAM_SOURCE_H
 #define HF_STREAM_SOURCE_H
+#include "base/stamp.h"
 #include "stream/frame.h"
 
 /* Where a number's frame begins, and the payload before it: a walk over frames starts at the last step below its end. */
@@ -37,6 +38,7 @@ struct hf_source {
     struct hf_step *steps; /* one per 2^step_shift numbers: more than can be in flight, so none in use is overwritten */
     uint64_t step_mask;
     uint32_t step_shift;
+    struct hf_stamp stamp;
     /* The sender's, slow path. */
     uint64_t admit;         /* trail that was checked against pins, + ring */
     uint64_t grant;         /* trail that is stored, but waits for a pin */

@@ -33,6 +33,9 @@ __all__ = ["OfProgram", "check_start", "published_now", "start_of"]
 
 _log = logging.getLogger("holdfast")
 
+STAMPS_LAG_NS = 2_000
+"""A message may say that it was published so much before it was: it goes by the CPU's counter (csrc/base/stamp.h)."""
+
 
 class OfProgram(Exception):  # noqa: N818  (never shown)
     """``error``: what a function of the program raised."""
@@ -62,7 +65,7 @@ def check_start(start: object, options: Options, *, reset: bool) -> ChosenStart 
 
 def published_now(discovery: Discovery, matches: Callable[[str], bool]) -> Published:
     """How far the sources of these topics have come. Any thread."""
-    now = time.time_ns()  # first: what is published from here on may count as later, and nothing else
+    now = time.time_ns() - STAMPS_LAG_NS  # first: what is published from here on may count as later, and nothing else
     headers = {found.uuid: discovery.header(found.uuid) for found in discovery.sources() if matches(found.topic)}
     rings = {uuid: (int(each.pre.incarnation), int(each.next_sqn)) for uuid, each in headers.items() if each}
     return Published(now, rings)
