@@ -46,10 +46,12 @@ class HoldfastC(Program):
     name = "holdfast, C"
     ours = True
     how = "single:copy"
+    ring = 0
+    """Bytes; 0: by the payload, as RINGS has it."""
 
     def one_way(self, size: int) -> dict[str, float]:
         """See Program."""
-        return {"rate": self.bench.once(f"oneway:{size}:{self.how}:1:{RINGS[size]}").value}
+        return {"rate": self.bench.once(f"oneway:{size}:{self.how}:1:{self.ring or RINGS[size]}").value}
 
     def round_trip(self) -> dict[str, float]:
         """See Program."""
@@ -61,6 +63,13 @@ class HoldfastRows(HoldfastC):
 
     name = "holdfast, C, rows of 64"
     how = "rows:batch"
+
+
+class HoldfastDeep(HoldfastRows):
+    """The same with a ring of 32 MiB, the default: as much is under way as Aeron has."""
+
+    name = "holdfast, C, rows of 64, ring of 32 MiB"
+    ring = 1 << 25
 
 
 class BareRing(Program):

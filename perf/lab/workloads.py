@@ -30,7 +30,7 @@ from .peers.redis_streams import RedisStreams
 from .peers.rocks import RocksDB
 from .peers.sqlite_wal import SqliteWal
 from .peers.zeromq import ZeroMQ
-from .programs import RINGS, BareRing, HoldfastC, HoldfastRows, Program
+from .programs import RINGS, BareRing, HoldfastC, HoldfastDeep, HoldfastRows, Program
 from .turns import Metric, in_turns
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LINES: tuple[type[Peer], ...] = (Holdfast, Spinning, InPlace, ZeroMQ, Queue, Fas
 LOGS: tuple[type[Peer], ...] = (
     HoldfastLog, HoldfastEach, RedisStreams, NatsJetStream, Lmdb, SqliteWal, RocksDB, PlainFile,
 )  # fmt: skip
-PROGRAMS: tuple[type[Program], ...] = (HoldfastC, HoldfastRows, BareRing, Aeron)
+PROGRAMS: tuple[type[Program], ...] = (HoldfastC, HoldfastRows, HoldfastDeep, BareRing, Aeron)
 
 KIB, MIB = 1 << 10, 1 << 20
 BYTES_MAX, MESSAGES_MAX = 96 * MIB, 1_000_000
