@@ -1,6 +1,6 @@
 # What a release owes, what a night owes (tests/evidence_plan.py has both), and what runs beside a load. Read by the Makefile.
 
-.PHONY: simulate soak night evidence coverage-seeds mutants torture-spark busy
+.PHONY: simulate soak night evidence coverage-seeds mutants torture-spark busy delays
 
 simulate: N = 10000
 simulate: $(CORE) ## 10,000 seeds of the product in a simulated world (N=..., JOBS=...)
@@ -49,3 +49,8 @@ busy: $(CORE) ## make test, RUNS=5 times in a row, beside stress-ng; stops at th
 	        echo "busy: run $$run of $(RUNS)"; $(MAKE) --no-print-directory test || exit 1; \
 	        kill -0 $$load || { echo "busy: the load has ended by itself"; exit 1; }; done; \
     echo '{"evidence": "busy", "counts": {"runs": $(RUNS)}, "planted": [0, 0]}'
+
+# The process tests where threads come late (support/delays_shim.c).
+delays: $(CORE)
+	@mkdir -p build/c && $(CC) -O2 -shared -fPIC -Wall -Wextra -o build/c/delays.so tests/support/delays_shim.c -ldl
+	LD_PRELOAD=$(CURDIR)/build/c/delays.so $(PY) -m pytest -q -n 6 --no-cov tests/process

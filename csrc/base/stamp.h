@@ -11,7 +11,7 @@
 struct hf_stamp {     /* private memory; writer: whoever sends */
     uint64_t counter; /* at the last look at the clock */
     int64_t ns;       /* what is said for that */
-    uint64_t span;    /* the next look is so many counts later; 0: each time */
+    uint64_t span;    /* counts until the next look; 0: each time */
     uint64_t rate;    /* until then: ns in 2^32 counts */
     /* Only a look uses these. */
     uint64_t base_counter; /* the rate is measured from here, */
