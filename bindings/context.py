@@ -3,10 +3,12 @@ messages."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from .config import Configuration
 from .engine.client.context import Context as Driver
+from .engine.client.process_role import tell_unclosed
 from .engine.options.resolve import as_given
 from .engine.receiver.start import check_start
 from .engine.shown import Shown
@@ -70,6 +72,11 @@ class Context(Shown, Driver):
         named = name if name is not None else as_given("context", options).get("context_name")
         defaults = Configuration(config, application, named if isinstance(named, str) else None)
         super().__init__(domain, session_id, name=name, options=options, defaults=defaults)
+        self._made = True
+
+    def __del__(self) -> None:
+        if getattr(self, "_made", False) and not (self._loop.closing or self.forked or sys.is_finalizing()):
+            tell_unclosed(self)
 
     def receiver(
         self,

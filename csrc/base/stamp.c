@@ -5,12 +5,15 @@
 
 #include "base/proc.h"
 
-#define LOOK_NS INT64_C(1000000)        /* from one look to the next */
-#define BASE_MIN_NS INT64_C(10000000)   /* the rate is measured over so long: 0.4 us off at both ends are 80 ns */
+#define LOOK_NS INT64_C(1000000) /* from one look to the next */
+#define BASE_MIN_NS                                                                                                    \
+    INT64_C(10000000) /* the rate is measured over so long: 0.4 us off at both ends are 80 ns in a look */
 #define BASE_MAX_NS INT64_C(1000000000) /* and no longer: a clock whose rate is corrected is followed */
-#define STEP_NS INT64_C(20000)          /* farther off than this at a look, the clock was set */
-#define LONG (UINT64_C(1) << 33)        /* counts: some seconds, in which nothing was sent */
-#define NEAR 2048                       /* counts: two reads of the counter with nothing but the clock's between them */
+#define OFF_NS INT64_C(1000)     /* farther off than this at a look, the rate is another one, or the clock was set */
+#define BACK_NS INT64_C(1000000) /* farther back than this, the clock was set */
+#define LONG (UINT64_C(1) << 33) /* counts: some seconds, in which nothing was sent */
+#define NEAR 2048                /* counts: two reads of the counter with nothing but the clock's between them */
+#define ALIKE 1024               /* two measured rates differ by less than one part of that */
 
 enum { TRIES = 3, FAR_MAX = 16 };
 
@@ -26,69 +29,78 @@ void hf_stamp_begin(struct hf_stamp *t)
     *t = (struct hf_stamp){.counts = (uint32_t)hf_proc_clock_counts()};
 }
 
-/* What would be said by now without a look: the rate is slowed down for one span only. */
-static int64_t expected(const struct hf_stamp *t, uint64_t elapsed)
+static void rebase(struct hf_stamp *t, uint64_t counter, int64_t ns)
 {
-    uint64_t slow = elapsed < t->span ? elapsed : t->span;
-    return t->ns + (int64_t)(slow * t->rate >> 32) + (int64_t)((elapsed - slow) * t->base_rate >> 32);
+    t->base_counter = counter;
+    t->base_ns = ns;
 }
 
-/* The clock said `ns` at `counter`. */
+/* The clock said `ns` at `counter`. The first rate is believed when a second one is like it: the clock may have been set in between. */
 static void measure(struct hf_stamp *t, uint64_t counter, int64_t ns)
 {
     uint64_t counted = counter - t->base_counter;
     int64_t passed = ns - t->base_ns;
     if (counted - 1 >= LONG || passed <= 0 || passed > BASE_MAX_NS) {
-        t->base_counter = counter;
-        t->base_ns = ns;
+        rebase(t, counter, ns);
     } else if (passed >= BASE_MIN_NS) {
-        t->base_rate = ((uint64_t)passed << 32) / counted;
+        uint64_t rate = ((uint64_t)passed << 32) / counted;
+        uint64_t apart = rate > t->tried ? rate - t->tried : t->tried - rate;
+        if (t->rate != 0 || apart < t->tried / ALIKE) {
+            t->rate = rate;
+        } else {
+            t->tried = rate;
+            rebase(t, counter, ns);
+        }
     }
 }
 
-/* How far what is said by now is ahead of the clock. One that was set is measured anew. */
-static int64_t ahead_of(struct hf_stamp *t, uint64_t counter, int64_t ns)
+/* What was said by the rate is not what the clock says. Then it is not known any more, and perhaps nor is the counter the kernel's clock. */
+static void check(struct hf_stamp *t, uint64_t counter, int64_t ns)
 {
     uint64_t elapsed = counter - t->counter;
-    if (t->base_rate == 0 || elapsed >= LONG) {
-        return 0;
+    if (t->rate == 0 || elapsed >= LONG) {
+        return;
     }
-    int64_t ahead = expected(t, elapsed) - ns;
-    if (ahead > STEP_NS || ahead < -STEP_NS) {
-        t->base_rate = t->base_counter = 0; /* counted from 0, the base is long ago */
-        return 0;
+    int64_t off = t->ns + (int64_t)(elapsed * t->rate >> 32) - ns;
+    if (off > OFF_NS + (ns - t->ns) / ALIKE || off < -OFF_NS - (ns - t->ns) / ALIKE) {
+        t->rate = t->tried = 0;
+        t->base_ns = 0; /* long ago */
+        t->counts = (uint32_t)hf_proc_clock_counts();
     }
-    return ahead > 0 ? ahead : 0;
 }
 
-/* What is said at this look. */
-static int64_t said_at(struct hf_stamp *t, uint64_t counter, int64_t ns)
+/* The clock says `ns`: what was said before may be taken back, or not. */
+static int64_t tell(struct hf_stamp *t, int64_t ns)
 {
-    int64_t ahead = ahead_of(t, counter, ns);
-    measure(t, counter, ns);
-    t->counter = counter;
-    t->ns = ns + ahead;
-    t->rate = t->base_rate - t->base_rate / (uint64_t)LOOK_NS * (uint64_t)ahead;
-    t->span = t->base_rate != 0 ? ((uint64_t)LOOK_NS << 32) / t->base_rate : 0;
-    return t->ns;
+    if (t->last - ns > BACK_NS) {
+        t->last = ns;
+    }
+    return ns;
 }
 
 int64_t hf_stamp_look(struct hf_stamp *t)
 {
+    t->span = 0;
     if (!t->counts) {
-        return clock_ns();
+        return tell(t, clock_ns());
     }
     uint64_t before = HF_COUNTER();
     for (int i = 1;; i++) {
         int64_t ns = clock_ns();
         uint64_t after = HF_COUNTER(), took = after - before;
         if (took < NEAR) {
+            uint64_t counter = before + took / 2;
             t->far = 0;
-            return said_at(t, before + took / 2, ns);
+            check(t, counter, ns);
+            measure(t, counter, ns);
+            t->counter = counter;
+            t->ns = ns;
+            t->span = t->rate != 0 ? ((uint64_t)LOOK_NS << 32) / t->rate : 0;
+            return tell(t, ns);
         }
         if (i == TRIES) {
             t->counts = ++t->far < FAR_MAX; /* where the counter itself is slow, the clock is no slower */
-            return ns + ahead_of(t, before, ns);
+            return tell(t, ns);
         }
         before = after;
     }

@@ -1,22 +1,25 @@
 /* stamp.h: the time that a message carries: CLOCK_REALTIME, to within a microsecond.
  *
  * To read that clock costs more than the rest of a short send. Where the kernel keeps it by the CPU's counter, this reads the counter, and the
- * clock once in a millisecond: so a clock that somebody sets is followed within that time. Elsewhere it reads the clock each time.
+ * clock once in a millisecond. So a clock that is set is followed within a millisecond; and while the clock's rate is changed, this is off by
+ * what that makes in a millisecond. Elsewhere it reads the clock each time.
  *
- * What is said does not go back, unless the clock is set back: where it is found ahead of the clock, it goes slower for a millisecond. */
+ * What is said does not go back, unless the clock is set back by more than a millisecond: else the last time is said again until the clock has
+ * passed it. So the counter need not be read in order, which would cost as much as the clock. */
 #ifndef HF_BASE_STAMP_H
 #define HF_BASE_STAMP_H
 #include <stdint.h>
 
-struct hf_stamp {     /* private memory; writer: whoever sends */
-    uint64_t counter; /* at the last look at the clock */
-    int64_t ns;       /* what is said for that */
+struct hf_stamp {     /* private memory; writer: whoever sends, one at a time */
+    uint64_t counter; /* at the last look at the clock, */
+    int64_t ns;       /* which said this */
     uint64_t span;    /* counts until the next look; 0: each time */
-    uint64_t rate;    /* until then: ns in 2^32 counts */
+    uint64_t rate;    /* ns in 2^32 counts; 0: it is not known */
+    int64_t last;     /* what was said last */
     /* Only a look uses these. */
     uint64_t base_counter; /* the rate is measured from here, */
     int64_t base_ns;       /* where the clock said this */
-    uint64_t base_rate;    /* the clock's, as last measured; 0: it is not known yet */
+    uint64_t tried;        /* a rate that was measured once */
     uint32_t counts;       /* the kernel keeps its clock by the counter */
     uint32_t far;          /* looks in a row that somebody interrupted */
 };
@@ -35,6 +38,8 @@ int64_t hf_stamp_look(struct hf_stamp *t);
 static inline int64_t hf_stamp_read(struct hf_stamp *t)
 {
     uint64_t since = HF_COUNTER() - t->counter;
-    return __builtin_expect(since < t->span, 1) ? t->ns + (int64_t)(since * t->rate >> 32) : hf_stamp_look(t);
+    int64_t ns = __builtin_expect(since < t->span, 1) ? t->ns + (int64_t)(since * t->rate >> 32) : hf_stamp_look(t);
+    t->last = ns > t->last ? ns : t->last;
+    return t->last;
 }
 #endif

@@ -30,6 +30,7 @@ from ..memory.discovery import Discovery
 from ..memory.domain import Domain, check_topic
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
+from ..native import unclosed
 from ..native.core import lib
 from ..native.event_loop import AsyncWith
 from ..native.limits import named
@@ -91,6 +92,7 @@ class Context(AsyncWith):
         options: Mapping[str, object] | None = None,
         defaults: Defaults | None = None,
     ) -> None:
+        self.made_at = unclosed.place()
         given = as_given("context", options)
         if session_id is not None:
             given["ume_session_id"] = session_id

@@ -17,14 +17,13 @@ from ..native.runtime import OfProcess, threading
 if TYPE_CHECKING:
     from ..control.host import Host
 
-__all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
+__all__ = ["admit", "become_store", "dismiss", "end_store", "is_store", "tell_unclosed"]
 
 
 class _ProcessRole:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.contexts: weakref.WeakKeyDictionary[Host, str] = weakref.WeakKeyDictionary()
-        """Those that are open -> where they were made."""
+        self.contexts: weakref.WeakSet[Host] = weakref.WeakSet()
         self.store = False
         self.was_store = False
 
@@ -39,13 +38,13 @@ def admit(context: Host) -> None:
             raise CallableStoreError(
                 "a context in the process of a callable store", hint="use contexts in another process: spawn_store()"
             )
-        _role.value.contexts[context] = unclosed.place()
+        _role.value.contexts.add(context)
 
 
 def dismiss(context: Host) -> None:
     """It is closed."""
     with _role.value.lock:
-        _role.value.contexts.pop(context, None)
+        _role.value.contexts.discard(context)
 
 
 def become_store() -> None:
@@ -82,10 +81,15 @@ def is_store() -> bool:
     return _role.value.store
 
 
-def _tell_unclosed() -> None:
-    for context, made_at in list(_role.value.contexts.items()):
-        text = "stores hold its registrations until they see that it is gone"
-        unclosed.tell(f"context {context.name}", made_at, text)
+def tell_unclosed(context: Host) -> None:
+    """Nobody can close it any more."""
+    text = "stores hold its registrations until they see that it is gone"
+    unclosed.tell(f"context {context.name}", context.made_at, text)
 
 
-atexit.register(_tell_unclosed)
+def _at_exit() -> None:
+    for context in list(_role.value.contexts):
+        tell_unclosed(context)
+
+
+atexit.register(_at_exit)

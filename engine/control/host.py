@@ -34,6 +34,7 @@ class Host(Protocol):
     """See the module; what each of them does is said at Context."""
 
     name: str
+    made_at: str
     session_id: int
     options: Options
     domain: Domain

@@ -248,7 +248,7 @@ class Registrar:
                 self._register(index, request.registration_id)
             case wire.ReceiverGranted():
                 store = self.stores[index]
-                store.answer, store.asked = answer, False
+                store.answer, store.asked = answer, self._left  # who has left asks no more
                 self._dropped = {name: each for name, each in self._dropped.items() if not self._twins(store, [each])}
                 if self.deregistration is not None:  # it crossed the call
                     self.deregistration.start({index: answer})
@@ -486,9 +486,9 @@ class Registrar:
         return [leave for store in [*self.stores, *self._dropped.values()] for leave in self._leaves(store)]
 
     def _leaves(self, store: Registered) -> list[tuple[StoreLink, wire.Leave]]:
-        """By each name that it may have there: a grant may be on its way, by another than the one before."""
-        link, of, granted = store.link, self._controller.uuid, [] if store.answer is None else [store.answer.uuid]
-        names = dict.fromkeys([*granted, self._machine.identity or self.proposal, self.proposal])
+        """As granted, and as proposed: a grant may be on its way, of another identity than the one before."""
+        link, answer, of = store.link, store.answer, self._controller.uuid
+        names = dict.fromkeys([answer.uuid if answer is not None else self.proposal, self.proposal])
         return [(link, wire.Leave(link.next_id(), "receiver", of, name)) for name in names if link.up]
 
     def close(self) -> None:

@@ -34,7 +34,8 @@ __all__ = ["OfProgram", "check_start", "published_now", "start_of"]
 _log = logging.getLogger("holdfast")
 
 STAMPS_LAG_NS = 2_000
-"""A message may say that it was published so much before it was: it goes by the CPU's counter (csrc/base/stamp.h)."""
+"""A message may say that it was published so much before it was: its time goes by the CPU's counter
+(csrc/base/stamp.h)."""
 
 
 class OfProgram(Exception):  # noqa: N818  (never shown)

@@ -215,6 +215,7 @@ class VisitLeaving(Leaving):
         due_ns = self._due.setdefault(controller.uuid, now_ns + finished_source.STANDS_NS)
         if now_ns >= due_ns or self._visits.are_granted(controller):
             super()._part(controller, now_ns)
+            del self._due[controller.uuid]  # the next visit has its own time
 
 
 def _comes_to_nothing(controller: AckController, waited_ns: int) -> bool:

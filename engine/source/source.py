@@ -61,16 +61,18 @@ class Source(Shown, AsyncWith):
     )  # fmt: skip
 
     def __init__(self, session: SourceSession) -> None:
+        self._made_at = unclosed.place()
         self.context, self.topic, self.options = session.context, session.topic, session.options
         self._session = session
         self._publisher = Publisher(session)
         self._pace = Pace()
         self._one_fragment = int(self.options.fragment_size)
-        self._made_at = unclosed.place()
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)  # its making may have failed
-        if session is not None and not session.closed and not self.context.forked and not sys.is_finalizing():
+        if session is None or session.closed or session.deregistration is not None:
+            return
+        if not self.context.forked and not sys.is_finalizing():
             text = "it stays registered until its context is closed"
             unclosed.tell(f"source {printable(self.topic)}", self._made_at, text)
 

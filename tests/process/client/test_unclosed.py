@@ -60,6 +60,29 @@ def test_one_that_is_closed_is_not_told_of(ctx: hf.Context) -> None:
         gc.collect()
 
 
+def test_nor_one_that_is_deregistered(ctx: hf.Context) -> None:
+    src = ctx.source("quotes", options={"ume_store_name": ["a"]})
+    src.wait_registered(SHORT)
+    src.deregister()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del src
+        gc.collect()
+
+
+def test_a_context_that_the_program_polls_is_told_of_when_it_is_dropped() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hf.Context(name="polled", options={"operational_mode": "sequential"})
+        gc.collect()
+    (text,) = [str(each.message) for each in caught if each.category is ResourceWarning]
+    assert text.startswith(f"context polled, made at {__file__}:")
+
+
+def test_code_without_a_name_makes_things(ctx: hf.Context) -> None:
+    exec("ctx.source('quotes').close()", {"ctx": ctx, "__name__": None})
+
+
 def test_nor_one_that_could_not_be_made(ctx: hf.Context) -> None:
     with pytest.raises(hf.ConfigError):
         ctx.source("quotes", options={"ring_size": 1})
