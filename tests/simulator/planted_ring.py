@@ -51,8 +51,8 @@ RING: dict[str, tuple[Patch, ...]] = {
         ),
         Patch(
             SEND,
-            "data + i * part, bytes);\n        frame_time(frame, timestamp_ns);\n",
-            "data + i * part, bytes);\n        frame_time(frame, timestamp_ns);\n        " + WAITS,
+            "data + i * part, bytes);\n        frame_time(s, frame, timestamp_ns);\n",
+            "data + i * part, bytes);\n        frame_time(s, frame, timestamp_ns);\n        " + WAITS,
         ),
     ),
     "a_ring_mapped_once": (  # the line that stands in for one of csrc/base/pages.c

@@ -200,6 +200,7 @@ def test_an_exclusion_that_is_over_gives_no_store_up(
     assert ": store c may" not in finished(*ALL, "--force", "--dry-run")[0], "it is given up"
     life("abc", 1)
     run_store("c", "disk").stop()
+    until(lambda _: "its ring is there still" not in finished(*ALL, "--force", "--dry-run")[0])
     assert ": store c may have it too, and takes no request now; " in finished(*ALL, "--force")[0]
     assert topics() == ["quotes"]
 
