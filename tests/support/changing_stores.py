@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.three_stores import everywhere
+
 import holdfast as hf
 
 __all__ = ["READER", "SESSION", "SHORT", "options", "received", "sent", "waited"]
@@ -21,10 +23,13 @@ def options(names: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sent(names: str, count: int) -> int:
-    """A life of the source on these stores; returns its first number."""
+def sent(names: str, count: int, *, by_all: bool = False) -> int:
+    """A life of the source on these stores, ``by_all``: in which each takes part, however late it comes;
+    returns its first number."""
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options(names)) as src:
         src.wait_registered(SHORT)
+        if by_all:
+            everywhere(src)
         first = src.next_sequence_number
         for _ in range(count):
             src.send(b"x")

@@ -60,12 +60,12 @@ def test_a_list_that_was_left_is_not_waited_for(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
 ) -> None:
     stores = {name: run_store(name, "disk") for name in "abcde"}
-    assert sent("abc", 5) == 0
-    assert sent("cde", 5) == 5
+    assert sent("abc", 5, by_all=True) == 0
+    assert sent("cde", 5, by_all=True) == 5
     for name in "ab":
         stores[name].stop()
         wipe(name)
-    assert sent("cde", 5) == 10
+    assert sent("cde", 5, by_all=True) == 10
 
 
 def test_a_register_in_trouble_is_told_and_the_source_goes_on(
@@ -266,7 +266,7 @@ def test_who_was_declared_and_never_began_is_not_waited_for(
     the source."""
     for name in "abcde":
         run_store(name, "disk")
-    assert sent("abc", 5) == 0
+    assert sent("abc", 5, by_all=True) == 0
     declared = threading.Event()
     declare = SourceRegister.declare
 
@@ -279,7 +279,7 @@ def test_who_was_declared_and_never_began_is_not_waited_for(
         patch.setattr(SourceRegister, "declare", last)
         with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("cde")):
             assert declared.wait(SHORT)
-    assert sent("abc", 5) == 5
+    assert sent("abc", 5, by_all=True) == 5
 
 
 class KilledError(Exception):
@@ -317,7 +317,7 @@ def test_who_is_wiped_while_its_source_lives_has_no_say_before_it_has_all_again(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = {name: run_store(name, "disk") for name in "abc"}
-    assert sent("abc", 5) == 0
+    assert sent("abc", 5, by_all=True) == 0
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("abd")) as src:
         src.wait_registered(SHORT)
         for _ in range(5):
