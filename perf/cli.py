@@ -17,6 +17,7 @@ from .report import Report, Section, insert_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import NoReturn
 
     from .harness import Series
 
@@ -72,14 +73,31 @@ def run_one(script: Script) -> None:
     sys.exit(verdict(report, gate=not options.no_gate))
 
 
-def run_all(scripts: Sequence[Script], pages: Callable[[], Sequence[Path]]) -> None:
+def _run(
+    scripts: Sequence[Script], options: argparse.Namespace, folder: Path, pages: Callable[[Report], Sequence[Path]]
+) -> NoReturn:
+    """Measures; writes the result file, then ``pages``; prints the tables, and what was written. Exits as
+    run_one."""
+    report = _report(scripts, options.runs, options.disk)
+    written = [report.write(folder, options.name), *pages(report)]
+    print(report.markdown())
+    print("written:", *written)
+    sys.exit(verdict(report, gate=not options.no_gate))
+
+
+def _named_parser(name: str) -> argparse.ArgumentParser:
+    parser = _parser()
+    parser.add_argument("--name", default=name, help="of the result file (default: the machine's)")
+    return parser
+
+
+def run_all(scripts: Sequence[Script], pages: Callable[[], Sequence[Path]]) -> NoReturn:
     """All questions: writes perf/results/<machine>.json, then what shows all machine classes. Exits as
     run_one.
 
     ``pages``: writes that from the result files; ``--again`` does nothing else.
     """
-    parser = _parser()
-    parser.add_argument("--name", default=slug(), help="of the result file (default: the machine's)")
+    parser = _named_parser(slug())
     parser.add_argument(
         "--again", action="store_true", help="measure nothing; write the pages from the committed results"
     )
@@ -87,30 +105,23 @@ def run_all(scripts: Sequence[Script], pages: Callable[[], Sequence[Path]]) -> N
     if options.again:
         print("written:", *pages())
         sys.exit(0)
-    report = _report(scripts, options.runs, options.disk)
-    written = report.write(RESULTS, options.name)
-    print(report.markdown())
-    print("written:", written, *pages())
-    sys.exit(verdict(report, gate=not options.no_gate))
+    _run(scripts, options, RESULTS, lambda _: pages())
 
 
-def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path | None = None) -> None:
+def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path | None = None) -> NoReturn:
     """Prints the tables, writes ``folder``/``name``.json and, where a page is given, its results. Exits as
     run_one.
 
     ``name``: of the result file, unless ``--name`` gives another.
     """
-    parser = _parser()
-    parser.add_argument("--name", default=name, help="of the result file (default: the machine's)")
-    options = parser.parse_args()
-    report = _report(scripts, options.runs, options.disk)
-    written = [report.write(folder, options.name)]
-    if page is not None:
+
+    def pages(report: Report) -> list[Path]:
+        if page is None:
+            return []
         insert_into(page, report.markdown())
-        written.append(page)
-    print(report.markdown())
-    print("written:", *written)
-    sys.exit(verdict(report, gate=not options.no_gate))
+        return [page]
+
+    _run(scripts, _named_parser(name).parse_args(), folder, pages)
 
 
 def verdict(report: Report, *, gate: bool) -> int:

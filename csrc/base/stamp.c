@@ -5,9 +5,8 @@
 
 #include "base/proc.h"
 
-#define LOOK_NS INT64_C(1000000) /* from one look to the next */
-#define BASE_MIN_NS                                                                                                    \
-    INT64_C(10000000) /* the rate is measured over so long: 0.4 us off at both ends are 80 ns in a look */
+#define LOOK_NS INT64_C(1000000)        /* from one look to the next */
+#define BASE_MIN_NS INT64_C(10000000)   /* the rate is measured over so long: 0.4 us off at both ends are 80 ns */
 #define BASE_MAX_NS INT64_C(1000000000) /* and no longer: a clock whose rate is corrected is followed */
 #define OFF_NS INT64_C(1000)     /* farther off than this at a look, the rate is another one, or the clock was set */
 #define BACK_NS INT64_C(1000000) /* farther back than this, the clock was set */

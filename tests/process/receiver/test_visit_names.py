@@ -5,34 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from process.receiver.test_visit_trouble import looks
 from process.receiver.test_visits import (
     MANY,
-    acknowledge,
-    all_over,
     at_once,
     ctx,
     has_left,
     positions,
     registered,
     session,
+    unaware,
 )
 from support.receiving import until
 
 from holdfast.engine.control import wire
 from holdfast.engine.control.link import StoreLink
-from holdfast.engine.receiver import finished, finished_source
+from holdfast.engine.receiver import finished_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
     from process.conftest import ThreadStore
 
-    import holdfast as hf
     from holdfast.engine.receiver.ack_only import AckOnlyReceiver
 
-__all__ = ["at_once", "ctx", "session"]  # fixtures
+__all__ = ["at_once", "ctx", "session", "unaware"]  # fixtures
 
 
 class Renaming:
@@ -58,30 +56,14 @@ class Renaming:
                 self._ask(*asked)
 
 
-@pytest.fixture
-def unaware(
-    run_store: Callable[..., ThreadStore],
-    ctx: hf.Context,
-    session: Callable[..., AckOnlyReceiver],
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[AckOnlyReceiver, list[bytes], Callable[[], ThreadStore]]:
-    """What a and b know acknowledged, and c has never heard of: receiver, sources, and what starts c."""
-    monkeypatch.setattr(finished, "PATIENCE_NS", 0)
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    uuids = all_over(ctx, list(stores.values()))
-    stores["c"].stop()
-    rcv = session()
-    acknowledge(rcv, uuids)
-    until("it has left", lambda: rcv.acknowledged() == dict.fromkeys(uuids, 3) and has_left(rcv, *uuids))
-    return rcv, uuids, lambda: run_store("c", "disk")
-
-
 def test_it_stays_until_a_store_knows_it_by_the_name_that_is_acknowledged(
-    unaware: tuple[AckOnlyReceiver, list[bytes], Callable[[], ThreadStore]], monkeypatch: pytest.MonkeyPatch
+    unaware: tuple[AckOnlyReceiver, list[bytes], dict[str, ThreadStore]],
+    run_store: Callable[..., ThreadStore],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rcv, uuids, start = unaware
+    rcv, uuids, _ = unaware
     renaming = Renaming(monkeypatch)
-    store = start()
+    store = run_store("c", "disk")
     until("c is to take the name over", lambda: len(renaming.held) >= MANY and registered(rcv) == {*uuids})
     looks(rcv)
     assert registered(rcv) == {*uuids}
@@ -92,10 +74,12 @@ def test_it_stays_until_a_store_knows_it_by_the_name_that_is_acknowledged(
 
 
 def test_an_answer_that_comes_while_it_leaves_is_too_late(
-    unaware: tuple[AckOnlyReceiver, list[bytes], Callable[[], ThreadStore]], monkeypatch: pytest.MonkeyPatch
+    unaware: tuple[AckOnlyReceiver, list[bytes], dict[str, ThreadStore]],
+    run_store: Callable[..., ThreadStore],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is asked behind it, so that store is visited again."""
-    rcv, uuids, start = unaware
+    rcv, uuids, _ = unaware
     answers: dict[bytes, Any] = {}
     left, ask = set[bytes](), StoreLink.ask
 
@@ -109,7 +93,7 @@ def test_an_answer_that_comes_while_it_leaves_is_too_late(
         return ask(link, request, answered)
 
     monkeypatch.setattr(StoreLink, "ask", asks)
-    store = start()
+    store = run_store("c", "disk")
     until("c has answered", lambda: answers.keys() == {*uuids} and registered(rcv) == {*uuids})
     with monkeypatch.context() as patch:
         patch.setattr(finished_source, "STANDS_NS", 0)

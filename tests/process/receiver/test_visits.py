@@ -260,12 +260,15 @@ def test_a_source_that_comes_back_is_acknowledged_on(
     assert owed() == [()]
 
 
-def test_a_store_that_was_away_is_told_when_it_is_back(
+@pytest.fixture
+def unaware(
     run_store: Callable[..., ThreadStore],
     ctx: hf.Context,
     session: Callable[..., AckOnlyReceiver],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> tuple[AckOnlyReceiver, list[bytes], dict[str, ThreadStore]]:
+    """What is acknowledged, as a and b know, and c, which is away, has never heard of: receiver, sources and
+    stores."""
     monkeypatch.setattr(finished, "PATIENCE_NS", 0)
     stores = {name: run_store(name, "disk") for name in "abc"}
     uuids = all_over(ctx, list(stores.values()))
@@ -273,6 +276,13 @@ def test_a_store_that_was_away_is_told_when_it_is_back(
     rcv = session()
     acknowledge(rcv, uuids)
     until("it has left", lambda: rcv.acknowledged() == dict.fromkeys(uuids, 3) and has_left(rcv, *uuids))
+    return rcv, uuids, stores
+
+
+def test_a_store_that_was_away_is_told_when_it_is_back(
+    unaware: tuple[AckOnlyReceiver, list[bytes], dict[str, ThreadStore]], run_store: Callable[..., ThreadStore]
+) -> None:
+    rcv, uuids, stores = unaware
     stores["c"] = run_store("c", "disk")
     for store in stores.values():
         until("it is in the state of each", lambda store=store: positions(store, uuids) == [[3]] * MANY)  # type: ignore[misc]
